@@ -1,0 +1,50 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# One process a core, each on one thread: threads that wait for each other cost more than they save.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+RUN_DIR ?= runs/mt_small
+
+.PHONY: demo test test-all bench lint clean
+
+demo: $(VENV)/.examples
+	$(BIN)/python examples/train_mt.py --config configs/mt_small.yaml --workdir $(RUN_DIR)
+	@echo
+	@echo "To see the monitor's curves and tables:"
+	@echo "    $(BIN)/tensorboard --logdir $(RUN_DIR)"
+	@echo "then open http://localhost:6006 in a browser."
+
+test: lint
+	$(PYTEST) -m "not slow and not browser"
+
+test-all: lint
+	$(PYTEST)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	@set -e; for name in cold_check exact_ways frames; do \
+		echo "== benchmarks/$$name.py"; $(BIN)/python -m benchmarks.$$name; echo; \
+	done
+
+clean:
+	rm -rf $(VENV) build *.egg-info runs lightning_logs
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp file for each set of packages: pip runs again only when what it installs has changed.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.examples: pyproject.toml constraints.txt | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[examples]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,examples]'
+	@touch $@ $(VENV)/.examples

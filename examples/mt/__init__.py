@@ -1,0 +1,1 @@
+"""A small Transformer for machine translation: corpus, subwords, model."""

@@ -1,0 +1,169 @@
+"""Which tensors of a file could be an output layer's weight, and which bias goes with each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, shown
+
+_PAIRED = {
+    "weight": ("bias",),
+    "weights": ("biases", "bias"),
+    "kernel": ("bias",),
+    "W": ("b", "bias"),
+    "Wt": ("b",),
+    "w": ("b", "bias"),
+}
+_ENDING = re.compile(rf"(?:^|(?<=[._/]))({'|'.join(_PAIRED)})$")
+_BIAS_LIKE = re.compile(r"bias|(^|[._/])(b|intercept_?|arr_\d+)$")
+_PART_OF_A_WEIGHT = re.compile(r"parametrizations\.|lora_|(^|\.)weight_[gv]$|\.qweight$")
+_SCALED = re.compile(r"scale|zero_point|zeros|absmax|quant_state")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A weight that could be meant.
+
+    Args:
+        weight: the tensor.
+        bias: the one that its name pairs with it, or None.
+        tied: other names under which the file holds the same data.
+    """
+
+    weight: Entry
+    bias: Entry | None
+    tied: tuple[Entry, ...] = ()
+
+    def __str__(self) -> str:
+        """Names, shape and bias, for a list to choose from."""
+        names = " = ".join(shown(entry.name) for entry in (self.weight, *self.tied))
+        bias = f" with {shown(self.bias.name)}" if self.bias else ""
+        return f"{names} {self.weight.shape}{bias}"
+
+
+def candidates(file: TensorFile, bias: Entry | None) -> list[Candidate]:
+    """All layers that could be meant, those with most rows first, tied ones once.
+
+    A tensor can be meant if it holds real numbers in two dimensions and has a bias, or may have
+    more classes than features. Where the convention of torch fixes which is which, that means more
+    rows than columns.
+
+    Args:
+        file: where to look.
+        bias: the bias that the user named; then only weights that it fits can be meant.
+    """
+    found = []
+    for entry in file.entries:
+        if not (entry.offered and is_matrix(entry)) or is_part(entry):
+            continue
+        own = paired_bias(file, entry)
+        if bias is not None:
+            meant = bias.length in entry.shape and bias != entry
+        elif entry.length is not None:
+            meant = own is not None  # Else a vector kept as a matrix: a bias, a gain.
+        else:
+            meant = own is not None or _may_have_more_classes(file, entry)
+        if meant:
+            found.append(Candidate(entry, own))
+    found.sort(key=lambda c: (-max(c.weight.shape), c.bias is None))
+    return _merged(file, found)
+
+
+def candidate_of(file: TensorFile, weight: Entry) -> Candidate:
+    """The layer of a weight that the user named, with the bias of a tied one if it has none."""
+    own = paired_bias(file, weight)
+    alike = [e for e in file.entries if e != weight and e.shape == weight.shape and is_matrix(e)]
+    sought = file.fingerprint(weight) if alike else None
+    same = [e for e in alike if file.fingerprint(e) == sought and file.identical(weight, e)]
+    biases = {bias for entry in same if (bias := paired_bias(file, entry)) is not None}
+    if own is None and len(biases) == 1:
+        own = biases.pop()
+    return Candidate(weight, own, tuple(same))
+
+
+def paired_bias(file: TensorFile, weight: Entry) -> Entry | None:
+    """The bias that the weight's name implies: ``X.weight`` and ``X.bias``, ``W`` and ``b``."""
+    match = _ENDING.search(weight.name)
+    if match is None:
+        return None
+    stem = weight.name[: match.start(1)]
+    for ending in _PAIRED[match[1]]:
+        entry = file.by_name.get(stem + ending)
+        if entry is not None and entry.numeric and entry.length is not None:
+            return entry
+    return None
+
+
+def unclaimed_biases(file: TensorFile, sizes: Iterable[int]) -> list[Entry]:
+    """Vectors of one of these lengths that are called a bias and belong to no weight by name."""
+    # By any weight: the gain of a normalisation claims its bias too.
+    claimed = {paired_bias(file, entry) for entry in file.entries}
+    wanted = set(sizes)
+    return [
+        entry
+        for entry in file.entries
+        if entry.offered
+        and entry.numeric
+        and entry.length in wanted
+        and _BIAS_LIKE.search(entry.name)
+        and entry not in claimed
+    ]
+
+
+def is_matrix(entry: Entry) -> bool:
+    """Whether it holds real numbers in two dimensions."""
+    return entry.numeric and len(entry.shape) == 2
+
+
+def is_part(entry: Entry) -> bool:
+    """Whether it is one part that a weight is computed from, such as an adapter's factor."""
+    return _PART_OF_A_WEIGHT.search(entry.name) is not None
+
+
+def scale_of(file: TensorFile, weight: Entry) -> Entry | None:
+    """A scale that a quantised weight must be multiplied with, if one lies beside it."""
+    if not weight.dtype.lower().startswith(("i", "u", "f8", "float8")):
+        return None
+    stem = weight.name.removesuffix("weight")
+    return next(
+        (
+            entry
+            for entry in file.entries
+            if entry != weight
+            and entry.name.startswith(stem)
+            and _SCALED.search(entry.name[len(stem) :])
+        ),
+        None,
+    )
+
+
+def by_convention(file: TensorFile, weight: Entry) -> bool:
+    """Whether torch's convention says that the rows are the classes."""
+    return file.torch_names and (weight.name == "weight" or weight.name.endswith(".weight"))
+
+
+def _may_have_more_classes(file: TensorFile, entry: Entry) -> bool:
+    rows, columns = entry.shape
+    return rows > columns if by_convention(file, entry) else rows != columns
+
+
+def _merged(file: TensorFile, found: list[Candidate]) -> list[Candidate]:
+    """Candidates with the same data as one, unless each has a bias of its own."""
+    if len(found) < 2:
+        return found
+    merged: list[Candidate] = []
+    places: dict[Hashable, list[int]] = {}
+    for new in found:
+        alike = places.setdefault(file.fingerprint(new.weight), [])
+        for at in alike:
+            old = merged[at]
+            one_bias = old.bias is None or new.bias is None or old.bias == new.bias
+            if one_bias and file.identical(old.weight, new.weight):
+                merged[at] = Candidate(old.weight, old.bias or new.bias, (*old.tied, new.weight))
+                break
+        else:
+            alike.append(len(merged))
+            merged.append(new)
+    return merged

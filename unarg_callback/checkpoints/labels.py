@@ -1,0 +1,124 @@
+"""Class names from a file: JSON, one name a line, or a SentencePiece ``.vocab``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from unarg_callback.checkpoints.tensor_file import reason
+from unarg_callback.errors import CheckpointError
+
+_FORMS = (
+    "a .json list of names, a .json object from names to ids or ids to names, or a .txt or .vocab "
+    "with one name a line"
+)
+
+
+def read_labels(path: str | Path, classes: int) -> list[str]:
+    """Read one name a class, by ascending id.
+
+    An object may leave ids out (as vocabularies with reserved rows do): such a class is named by
+    its id. Its highest id still has to be the last class.
+
+    Args:
+        path: .json, .txt or .vocab in UTF-8.
+        classes: C, how many names are expected.
+
+    Raises:
+        CheckpointError: the file can't be read, or holds another number of names.
+    """
+    where = Path(path)
+    try:
+        text = where.read_text(encoding="utf-8-sig")
+    except OSError as cause:
+        raise CheckpointError(
+            f"labels {where} can't be read: {cause.strerror or cause}; expected {_FORMS}"
+        ) from cause
+    except UnicodeDecodeError as cause:
+        raise CheckpointError(
+            f"labels {where} is not UTF-8 (byte {cause.start}); expected {_FORMS}"
+        ) from cause
+    suffix = where.suffix.lower()
+    if suffix == ".json":
+        names = _from_json(where, text, classes)
+    elif suffix in {".txt", ".vocab"}:
+        names = _from_lines(text, with_scores=suffix == ".vocab")
+    else:
+        raise CheckpointError(f"labels {where} has a format not known here; expected {_FORMS}")
+    if len(names) != classes:
+        raise _wrong_number(where, f"{len(names)} names", classes)
+    # JSON can spell half a surrogate pair, which no output could encode.
+    return [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]
+
+
+def _from_lines(text: str, with_scores: bool) -> list[str]:
+    # Only these breaks: str.splitlines would also cut inside names, at U+2028 for one.
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if with_scores and all(_is_scored(line) for line in lines):
+        return [line.rpartition("\t")[0] for line in lines]
+    return lines
+
+
+def _is_scored(line: str) -> bool:
+    piece, _, score = line.rpartition("\t")
+    try:
+        float(score)
+    except ValueError:
+        return False
+    return piece != ""
+
+
+def _from_json(path: Path, text: str, classes: int) -> list[str]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        raise CheckpointError(
+            f"labels {path} is not JSON ({reason(cause)}); expected {_FORMS}"
+        ) from cause
+    if isinstance(content, list) and all(isinstance(name, str) for name in content):
+        return content
+    if isinstance(content, dict):
+        return _by_id(path, _ids_to_names(path, content), classes)
+    raise CheckpointError(
+        f"labels {path} is neither a list of names nor an object; expected {_FORMS}"
+    )
+
+
+def _ids_to_names(path: Path, content: dict[str, Any]) -> list[tuple[int, str]]:
+    if all(type(value) is int for value in content.values()):
+        return [(value, key) for key, value in content.items()]
+    if all(isinstance(v, str) and _is_id(k) for k, v in content.items()):
+        return [(int(key), value) for key, value in content.items()]
+    raise CheckpointError(
+        f"labels {path} is an object that maps neither names to ids nor ids to names; expected "
+        f"{_FORMS}"
+    )
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def _by_id(path: Path, pairs: list[tuple[int, str]], classes: int) -> list[str]:
+    top = max((index for index, _ in pairs), default=-1)
+    if top != classes - 1:
+        raise _wrong_number(path, f"ids up to {top}", classes)
+    names: dict[int, str] = {}
+    for index, name in pairs:
+        if index < 0 or index in names:
+            raise CheckpointError(
+                f"labels {path} gives id {index} to {name!r}"
+                + (f" and {names[index]!r}" if index in names else "")
+                + "; expected one name for each id from 0"
+            )
+        names[index] = name
+    return [names.get(index, str(index)) for index in range(classes)]
+
+
+def _wrong_number(path: Path, found: str, classes: int) -> CheckpointError:
+    return CheckpointError(
+        f"labels {path} has {found}, but the layer has {classes} classes; expected one a class"
+    )

@@ -1,0 +1,205 @@
+"""From the tensors of a file to exactly one layer, or an error that lists what could be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from unarg_callback.checkpoints.candidates import (
+    Candidate,
+    by_convention,
+    candidate_of,
+    candidates,
+    is_matrix,
+    is_part,
+    scale_of,
+    unclaimed_biases,
+)
+from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, listing, shown
+from unarg_callback.errors import CheckpointError
+from unarg_callback.geometry.layer import OutputLayer
+
+Orientation = Literal["classes-first", "features-first"]
+
+NO_BIAS = "none"
+"""What ``--bias`` takes to say that the layer has none."""
+
+
+@dataclass(frozen=True)
+class LocatedLayer:
+    """Where a file holds its output layer; nothing is loaded yet.
+
+    Args:
+        file: the file.
+        weight: the chosen weight.
+        bias: its bias, or None.
+        orientation: which dimension of the weight counts the classes.
+        tied: other names of the same weight.
+    """
+
+    file: TensorFile
+    weight: Entry
+    bias: Entry | None
+    orientation: Orientation
+    tied: tuple[Entry, ...] = ()
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return self.weight.shape[0 if self.orientation == "classes-first" else 1]
+
+    def describe(self) -> str:
+        """One line: the file, the weight with its shape and orientation, the bias."""
+        names = " = ".join(shown(entry.name) for entry in (self.weight, *self.tied))
+        bias = f"bias {shown(self.bias.name)}" if self.bias else "no bias"
+        return f"{self.file.path.name}: {names} {self.weight.shape} {self.orientation}, {bias}"
+
+    def load(self, names: Sequence[str] | None = None, excluded: Iterable[int] = ()) -> OutputLayer:
+        """Load the two tensors, and nothing else.
+
+        Args:
+            names: C class names, or None.
+            excluded: ids of classes that take no part.
+
+        Raises:
+            CheckpointError: the data is damaged.
+            LayerError: the values, names or ids make no layer.
+        """
+        weight = self.file.load(self.weight.name)
+        if self.orientation == "features-first":
+            weight = weight.T
+        bias = None if self.bias is None else self.file.load(self.bias.name).clone()
+        # Copies, so that the layer neither keeps the file mapped nor changes with it.
+        return OutputLayer(weight.clone().contiguous(), bias, names=names, excluded=excluded)
+
+
+def select_layer(
+    file: TensorFile,
+    weight: str | None = None,
+    bias: str | None = None,
+    orientation: Orientation | None = None,
+) -> LocatedLayer:
+    """Settle weight, bias and orientation, or say what has to be named.
+
+    Args:
+        file: what a reader listed.
+        weight: name of the weight, or None if the file holds just one that can be meant.
+        bias: name of the bias, "none", or None for the one that goes with the weight's name.
+        orientation: which dimension counts the classes, or None if the bias's length or torch's
+            convention tells.
+
+    Raises:
+        CheckpointError: nothing fits, or more than one answer is possible.
+    """
+    named_bias = None if bias in (None, NO_BIAS) else _vector(file, file.find(str(bias), "--bias"))
+    if weight is None:
+        chosen = _only_candidate(file, named_bias)
+    else:
+        chosen = candidate_of(file, _matrix(file, file.find(weight, "--weight")))
+    _refuse_scaled(file, chosen.weight)
+    paired = None if bias == NO_BIAS else named_bias or chosen.bias
+    settled = _orientation(file, chosen.weight, paired, orientation)
+    located = LocatedLayer(file, chosen.weight, paired, settled, chosen.tied)
+    if paired is None and bias != NO_BIAS:
+        _refuse_forgotten_bias(file, chosen.weight, [located.classes])
+    return located
+
+
+def _only_candidate(file: TensorFile, bias: Entry | None) -> Candidate:
+    found = candidates(file, bias)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CheckpointError(
+            f"{file.path} holds {len(found)} layers that could be meant: {listing(found)}; "
+            "choose one with --weight NAME"
+        )
+    parts = [entry for entry in file.entries if is_part(entry)]
+    if parts:
+        raise CheckpointError(f"{file.path} holds {_part(parts[0])}")
+    fits = f" that {shown(bias.name)} {bias.shape} fits" if bias else ""
+    raise CheckpointError(
+        f"{file.path} holds no output layer{fits}: expected a weight (classes, features) with a "
+        f"bias, or with more classes than features; found {listing(file.entries)} (choose one "
+        "with --weight NAME)"
+    )
+
+
+def _matrix(file: TensorFile, entry: Entry) -> Entry:
+    if is_part(entry):
+        raise CheckpointError(f"{file.path}: {_part(entry)}")
+    if not is_matrix(entry):
+        raise CheckpointError(
+            f"{file.path}: --weight {entry} holds {entry.dtype}; expected real numbers in two "
+            "dimensions (classes, features)"
+        )
+    return entry
+
+
+def _vector(file: TensorFile, entry: Entry) -> Entry:
+    if not entry.numeric or entry.length is None:
+        raise CheckpointError(
+            f"{file.path}: --bias {entry} holds {entry.dtype}; expected real numbers in one "
+            "dimension (classes,)"
+        )
+    return entry
+
+
+def _part(entry: Entry) -> str:
+    return (
+        f"{entry}, one part of a parametrised, adapted or quantised weight; merge the parts into "
+        "the plain weight (such as torch.nn.utils.parametrize.remove_parametrizations) and save "
+        "its state_dict"
+    )
+
+
+def _refuse_scaled(file: TensorFile, weight: Entry) -> None:
+    scale = scale_of(file, weight)
+    if scale is not None:
+        raise CheckpointError(
+            f"{file.path}: {weight} is quantised ({weight.dtype}, scaled by {scale}); expected "
+            "the weight itself: dequantise it and save it as float"
+        )
+
+
+def _refuse_forgotten_bias(file: TensorFile, weight: Entry, sizes: Iterable[int]) -> None:
+    loose = unclaimed_biases(file, sizes)
+    if loose:
+        raise CheckpointError(
+            f"{file.path}: {weight} has no bias of its own name, but {listing(loose)} would fit; "
+            "say --bias NAME or --bias none"
+        )
+
+
+def _orientation(
+    file: TensorFile, weight: Entry, bias: Entry | None, asked: Orientation | None
+) -> Orientation:
+    """Which dimension counts the classes: asked for, by the bias's length, by convention."""
+    rows, columns = weight.shape
+    sizes: dict[Orientation, int] = {"classes-first": rows, "features-first": columns}
+    fitting = [way for way, size in sizes.items() if bias is None or bias.length == size]
+    if asked is not None:
+        if asked not in fitting and bias is not None:
+            raise CheckpointError(
+                f"{file.path}: {weight} {asked} has {sizes[asked]} classes, but its bias {bias} "
+                f"has {bias.length}; expected one a class (--orientation, --bias NAME or --bias "
+                "none)"
+            )
+        return asked
+    if not fitting and bias is not None:
+        raise CheckpointError(
+            f"{file.path}: bias {bias} has {bias.length} values, but {weight} has {rows} rows and "
+            f"{columns} columns; expected one a class (--bias NAME or --bias none)"
+        )
+    if len(fitting) == 1:
+        return fitting[0]
+    if by_convention(file, weight):
+        return "classes-first"
+    if bias is None:
+        _refuse_forgotten_bias(file, weight, weight.shape)
+    why = "it has no bias to tell" if bias is None else "its bias would fit either way"
+    raise CheckpointError(
+        f"{file.path}: {weight} may be (classes, features) or (features, classes), and {why}; say "
+        "--orientation classes-first or --orientation features-first"
+    )

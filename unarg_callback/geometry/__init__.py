@@ -1,0 +1,1 @@
+"""The mathematical objects: a layer, a domain, proofs and their checker."""

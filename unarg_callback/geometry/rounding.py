@@ -1,0 +1,39 @@
+"""Bounds on floating-point error, by the standard model of Higham (2002), sections 2.2 and 3.1.
+
+``fl(a op b) = (a op b)(1 + e)`` with ``|e| <= u``. A sum or an inner product of n terms, in any
+order and with or without fused multiply-add, has an error of at most ``gamma(n)`` times the sum of
+the absolute values of its terms.
+"""
+
+from __future__ import annotations
+
+import torch
+
+UNIT_ROUNDOFF: dict[torch.dtype, float] = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
+"""u for round to nearest."""
+
+SMALLEST_NORMAL: dict[torch.dtype, float] = {torch.float64: 2.0**-1022, torch.float32: 2.0**-126}
+"""Anything smaller may be flushed to zero, an absolute error of at most this much an operation."""
+
+
+def gamma(n: int, dtype: torch.dtype = torch.float64) -> float:
+    """Bound n accumulated roundings: ``n u / (1 - n u)`` (Higham 2002, lemma 3.1).
+
+    Returns infinity where the bound does not hold (``n u >= 1``).
+
+    >>> gamma(1) < 1.2e-16 < gamma(2)
+    True
+    """
+    nu = n * UNIT_ROUNDOFF[dtype]
+    return nu / (1.0 - nu) if nu < 1.0 else float("inf")
+
+
+def float32_products_are_ieee(device: torch.device) -> bool:
+    """Tell whether float32 matrix products on this device are computed in float32.
+
+    TF32 on CUDA and bfloat16 on CPUs are opt-in (``torch.set_float32_matmul_precision``); with them
+    the bound of :func:`gamma` for float32 does not hold.
+    """
+    if torch.get_float32_matmul_precision() != "highest":
+        return False
+    return not (device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32)

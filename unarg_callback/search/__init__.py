@@ -1,0 +1,1 @@
+"""Searches for candidate proofs; the checker in ``geometry`` decides which of them hold."""

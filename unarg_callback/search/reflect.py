@@ -1,0 +1,228 @@
+"""Braid Reflect (Grivas et al. 2022, algorithm 1), many classes at once.
+
+One step moves each class's point x to the other side of the hyperplane on which the class ties with
+the current winner i, by reflection: with ``delta = w_t - w_i`` and metric P,
+
+    x <- x - 2 (delta.x + b_t - b_i) / (delta' P delta) P delta
+
+With P = I that is the paper's step; with the inverse covariance of the rows it is the same step on
+whitened rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unarg_callback.geometry.checker import Checker, WitnessCheck
+from unarg_callback.search.frame import Frame, raw_frame
+from unarg_callback.search.limits import Limits
+
+_SWEEP = 8192
+"""Classes between two looks at the clock."""
+
+
+@dataclass(eq=False)
+class SearchState:
+    """What the search knows of each of A active classes.
+
+    Args:
+        proven: (A,) bool on the CPU, a witness was accepted.
+        point: (A, d) in the sweep's dtype: the witness, or the last point tried.
+        lead: (A,) float64 on the CPU: proven lower bound on the witness's lead, or the best lead
+            seen so far.
+        rival: (A,) int64 on the CPU: who won last against an unproven class, or -1.
+        reflections: (A,) int64 on the CPU.
+    """
+
+    proven: Tensor
+    point: Tensor
+    lead: Tensor
+    rival: Tensor
+    reflections: Tensor
+
+    @classmethod
+    def empty(cls, checker: Checker) -> SearchState:
+        """Nothing proven, nothing tried."""
+        count, dim = checker.sweep.count, checker.layer.dim
+        return cls(
+            torch.zeros(count, dtype=torch.bool),
+            torch.zeros(count, dim, dtype=checker.sweep.dtype, device=checker.layer.device),
+            torch.full((count,), -torch.inf, dtype=torch.float64),
+            torch.full((count,), -1, dtype=torch.int64),
+            torch.zeros(count, dtype=torch.int64),
+        )
+
+    def record(self, targets: Tensor, points: Tensor, found: WitnessCheck) -> int:
+        """Keep what a sweep found, for the targets and for whoever won; return how many are new."""
+        before = int(self.proven.sum())
+        points = points.to(self.point.dtype)
+        accepted, lead = found.accepted.cpu(), found.lead.cpu()
+        self.rival[targets] = found.rival.cpu()
+        self.lead[targets] = torch.maximum(self.lead[targets], lead)
+        self.point[targets.to(self.point.device)] = points
+        done = targets[accepted]
+        self.proven[done] = True
+        self.lead[done] = lead[accepted]
+        winners = found.rival.cpu()
+        bonus = (found.rival_accepted.cpu() & ~self.proven[winners.clamp_min(0)]).nonzero()
+        # In order of their leads, so that the deepest witness of a class is the one kept.
+        bonus = bonus.squeeze(1)
+        gains = found.rival_lead.cpu()[bonus]
+        bonus = bonus[torch.argsort(gains, stable=True)]
+        for at in bonus.tolist():
+            winner = int(winners[at])
+            self.proven[winner] = True
+            self.lead[winner] = found.rival_lead[at].cpu()
+            self.point[winner] = points[at]
+        return int(self.proven.sum()) - before
+
+
+def fit_to_domain(points: Tensor, low: Tensor, high: Tensor, dtype: torch.dtype) -> Tensor:
+    """Move points into the box, and round them to ``dtype`` without leaving it.
+
+    Where the box holds the origin inside, a point is scaled towards it, which keeps the order of
+    the logits but for their biases; elsewhere it is clipped.
+
+    Args:
+        points: (n, d) float64.
+        low: (d,) float64, -inf in the free domain.
+        high: (d,) float64.
+        dtype: of the result.
+    """
+    if bool(torch.isinf(low).any()):
+        return points.to(dtype)
+    if bool(((low < 0) & (high > 0)).all()):
+        ratio = torch.maximum(points / high, points / low).amax(1, keepdim=True)
+        points = points / ratio.clamp_min(1.0)
+    return (
+        points.clamp(low, high)
+        .to(dtype)
+        .clamp(_inward(low, dtype, up=True), _inward(high, dtype, up=False))
+    )
+
+
+def _inward(bound: Tensor, dtype: torch.dtype, *, up: bool) -> Tensor:
+    """Round a bound to ``dtype`` towards the inside of the box."""
+    rounded = bound.to(dtype)
+    outside = rounded.double() < bound if up else rounded.double() > bound
+    towards = torch.full_like(rounded, torch.inf if up else -torch.inf)
+    return torch.where(outside, torch.nextafter(rounded, towards), rounded)
+
+
+def reflect(
+    checker: Checker, frame: Frame, targets: Tensor, points: Tensor, rival: Tensor
+) -> Tensor:
+    """One reflection for each of n classes.
+
+    Args:
+        checker: holds the rows.
+        frame: gives the metric.
+        targets: (n,) int64.
+        points: (n, d).
+        rival: (n,) int64, who wins at each point.
+
+    Returns:
+        (n, d) float64.
+    """
+    evaluator = checker.sweep
+    delta = evaluator.rows(targets) - evaluator.rows(rival)
+    bias = evaluator.biases(targets) - evaluator.biases(rival)
+    step = delta @ frame.metric
+    norm = (delta * step).sum(1).clamp_min(torch.finfo(torch.float64).tiny)
+    exact = points.double()
+    gap = (delta * exact).sum(1) + bias
+    moved = exact - (2 * gap / norm)[:, None] * step
+    return torch.where(torch.isfinite(moved), moved, exact)
+
+
+def braid_reflect(
+    checker: Checker,
+    frame: Frame,
+    state: SearchState,
+    targets: Tensor,
+    *,
+    patience: int,
+    worthwhile: Callable[[int, int], bool] | None = None,
+    limits: Limits | None = None,
+    keep_in_domain: bool = True,
+) -> None:
+    """Search for witnesses of the targets, from ``state.point``; ``state`` is updated in place.
+
+    Args:
+        checker: decides each point.
+        frame: whitened, or raw for the paper's form.
+        state: holds the points to start from.
+        targets: (n,) int64 on the CPU.
+        patience: most reflections a class.
+        worthwhile: told how many were proven by a sweep and of how many; the search ends when it
+            says no twice running. None: use up the patience.
+        limits: when to stop.
+        keep_in_domain: fit each point to the domain before it is tried. The paper does not.
+    """
+    limits = limits or Limits()
+    poor = 0
+    for step in range(patience + 1):
+        targets = targets[~state.proven[targets]]
+        if step:
+            # Where the target leads, but not by enough or outside the domain, it stays.
+            targets = targets[state.rival[targets] >= 0]
+        if not len(targets) or (step and limits.reached()):
+            return
+        gained = 0
+        for at, part in enumerate(targets.split(_SWEEP)):
+            if at and limits.reached():
+                return
+            points = state.point[part.to(state.point.device)]
+            if step:
+                points = _moved(checker, frame, state, part, points, keep_in_domain)
+                state.reflections[part] += 1
+            new = state.record(part, points, checker.witnesses(part, points))
+            limits.advance(new)
+            gained += new
+        if worthwhile is not None and step:
+            poor = 0 if worthwhile(gained, len(targets)) else poor + 1
+            if poor == 2:
+                return
+
+
+def _moved(
+    checker: Checker,
+    frame: Frame,
+    state: SearchState,
+    targets: Tensor,
+    points: Tensor,
+    keep_in_domain: bool,
+) -> Tensor:
+    """Points after one reflection, in the sweep's dtype."""
+    rival = state.rival[targets].to(points.device)
+    moved = reflect(checker, frame, targets.to(points.device), points, rival)
+    if keep_in_domain:
+        return fit_to_domain(moved, checker.low, checker.high, points.dtype)
+    return moved.to(points.dtype)
+
+
+def paper_search(
+    checker: Checker, targets: Tensor | None = None, *, patience: int = 2500
+) -> SearchState:
+    """Braid Reflect as in the paper: raw weights, from the row, one reflection a step.
+
+    Points aren't moved into the domain; a class whose winning point lies outside stays unproven.
+
+    Args:
+        checker: decides each point.
+        targets: (n,) int64 on the CPU; default all active classes.
+        patience: most reflections a class.
+    """
+    state = SearchState.empty(checker)
+    if targets is None:
+        targets = torch.arange(checker.sweep.count)
+    # The true rows, not the centred ones: the common offset is part of the paper's start.
+    rows = checker.layer.rows(checker.sweep.active[targets.to(checker.layer.device)])
+    state.point[targets.to(checker.layer.device)] = rows.to(state.point.dtype)
+    frame = raw_frame(checker.layer.dim, checker.layer.device)
+    braid_reflect(checker, frame, state, targets, patience=patience, keep_in_domain=False)
+    return state

@@ -1,0 +1,76 @@
+"""Classes with equal rows: the one case where a certificate can be read off.
+
+Of classes with one row, only the bias tells who is ahead, at every input alike. So a class whose
+bias is not the highest of its group, or that shares the highest, never leads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unarg_callback.geometry.layer import OutputLayer
+
+_CHUNK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Twins:
+    """Groups of equal rows among the active classes.
+
+    Args:
+        beaten_by: (A,) int64 on the CPU, a class with the same row and no lower bias, or -1.
+        duplicate_of: (A,) int64 on the CPU, lowest other class with the same row and bias, or -1.
+    """
+
+    beaten_by: Tensor
+    duplicate_of: Tensor
+
+
+def find_twins(layer: OutputLayer) -> Twins:
+    """Group the active rows by exact equality (-0.0 equals 0.0)."""
+    active = layer.active.to(layer.device)
+    beaten_by = torch.full((len(active),), -1, dtype=torch.int64)
+    duplicate_of = torch.full((len(active),), -1, dtype=torch.int64)
+    hashes = torch.cat(
+        [_hashes(layer.rows(active[at : at + _CHUNK])) for at in range(0, len(active), _CHUNK)]
+        or [torch.zeros(0, dtype=torch.int64)]
+    )
+    _, group, size = torch.unique(hashes.cpu(), return_inverse=True, return_counts=True)
+    suspects = (size[group] > 1).nonzero().squeeze(1)
+    by_row: dict[bytes, list[int]] = {}
+    for at in suspects.tolist():
+        row = layer.rows(active[at : at + 1]).cpu() + 0.0
+        by_row.setdefault(row.numpy().tobytes(), []).append(at)
+    for members in by_row.values():
+        if len(members) > 1:
+            bias = layer.biases(active[torch.tensor(members)]).tolist()
+            _mark(members, bias, beaten_by, duplicate_of)
+    return Twins(beaten_by, duplicate_of)
+
+
+def _mark(members: list[int], bias: list[float], beaten_by: Tensor, duplicate_of: Tensor) -> None:
+    """Fill in one group; ``members`` ascend."""
+    first: dict[float, list[int]] = {}
+    for member, value in zip(members, bias, strict=True):
+        first.setdefault(value, []).append(member)
+    highest = first[max(first)]
+    for same in first.values():
+        for member in same:
+            if len(same) > 1:
+                duplicate_of[member] = same[0] if member != same[0] else same[1]
+    for member in members:
+        others = [m for m in highest[:2] if m != member]
+        if others:
+            beaten_by[member] = others[0]
+
+
+def _hashes(rows: Tensor) -> Tensor:
+    """(n,) int64 hashes; equal rows have equal hashes, whatever stands around them."""
+    bits = (rows + 0.0).contiguous().view(torch.int64)
+    places = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.int64)
+    odd = places * -7046029254386353131 | 1
+    mixed = (bits ^ (bits >> 29)) * odd
+    return (mixed ^ (mixed >> 32)).sum(1)
