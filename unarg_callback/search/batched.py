@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.certify import Certifier
-from unarg_callback.search.exact import Outcome, Window
+from unarg_callback.search.exact import LIMIT, NUMERICAL, Outcome, Window
 from unarg_callback.search.interior_point import InteriorPoint
 from unarg_callback.search.limits import Limits
 
@@ -93,8 +93,7 @@ class _Batch:
                 self.problem, self.alive = self.problem.keep(keep), self.alive[keep]
         left = set(self.alive.tolist())
         return [
-            self.outcomes.get(at)
-            or Outcome(int(target), reason="limit" if at in left else "numerical")
+            self.outcomes.get(at) or Outcome(int(target), reason=LIMIT if at in left else NUMERICAL)
             for at, target in enumerate(self.targets)
         ]
 

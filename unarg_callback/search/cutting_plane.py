@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.certify import Certifier
-from unarg_callback.search.exact import Outcome, Window
+from unarg_callback.search.exact import LIMIT, NUMERICAL, Outcome, Window
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.linear_program import LinearProgram, Solution
 
@@ -40,7 +40,7 @@ class CuttingPlane:
         outcomes: list[Outcome] = []
         for target, seeds in zip(targets.tolist(), rivals[:, :_SEEDS], strict=True):
             if limits.reached():
-                outcomes.append(Outcome(target, reason="limit"))
+                outcomes.append(Outcome(target, reason=LIMIT))
             else:
                 outcomes.append(_Programme(self, target, limits).run(seeds))
         return outcomes
@@ -67,7 +67,7 @@ class _Programme:
         for _ in range(_ROUNDS):
             found = self.program.solve(self.limits.remaining())
             if found is None:
-                return Outcome(target, reason="limit or failure of the linear programme")
+                return Outcome(target, reason=LIMIT)
             certificate = self._certificate(found)
             if certificate is not None:
                 return certificate
@@ -81,9 +81,9 @@ class _Programme:
             cut = above[0] > -float(found.value[-1]) * self.scale * self.checker.sweep.unit
             new = ids[0][cut & ~torch.isin(ids[0], self.rivals)]
             if not len(new):
-                return Outcome(target, reason="numerical")
+                return Outcome(target, reason=NUMERICAL)
             self._add(new)
-        return Outcome(target, reason="limit")
+        return Outcome(target, reason=LIMIT)
 
     def _add(self, rivals: Tensor) -> None:
         device = self.rivals.device

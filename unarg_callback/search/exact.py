@@ -16,6 +16,11 @@ from unarg_callback.search.limits import Limits
 
 _FREE_REACH = 1e4
 
+LIMIT = "the exact stage reached its limit of iterations or time"
+NUMERICAL = "the best lead is too close to min_lead to tell in float64"
+FAILED = "the exact stage failed"
+"""Why a class may be undecided."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:

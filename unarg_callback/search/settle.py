@@ -11,7 +11,7 @@ from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.batched import BatchedInteriorPoint
 from unarg_callback.search.certify import certifier_of
 from unarg_callback.search.cutting_plane import CuttingPlane
-from unarg_callback.search.exact import ExactWay, Outcome, Window
+from unarg_callback.search.exact import FAILED, ExactWay, Outcome, Window
 from unarg_callback.search.frame import Frame
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.sharing import share
@@ -76,7 +76,7 @@ def _attempt(way: ExactWay, targets: Tensor, rivals: Tensor, limits: Limits) -> 
     try:
         return way.settle(targets, rivals, limits)
     except Exception as cause:  # A solver of any kind, out of memory included.
-        reason = f"failure: {type(cause).__name__}: {cause}"
+        reason = f"{FAILED} ({type(cause).__name__}: {cause})"
         return [Outcome(target, reason=reason) for target in targets.tolist()]
 
 
