@@ -10,7 +10,7 @@ import pytest
 
 from tests import problems
 from tests.independent import check_proofs
-from unarg_callback import OutputLayer
+from unarg_callback import Domain, OutputLayer
 from unarg_callback.verification import verify
 
 EXACT: tuple[Literal["interior_point", "cutting_plane"], ...] = ("interior_point", "cutting_plane")
@@ -67,3 +67,15 @@ def test_the_rival_of_a_certificate_takes_part_and_is_another_class() -> None:
             assert 0 <= rival < len(weight), problem.__name__
             assert rival != index, problem.__name__
             assert rival not in excluded, problem.__name__
+
+
+@pytest.mark.parametrize("exact", ["interior_point", "cutting_plane"])
+def test_a_box_between_two_float32_numbers(
+    exact: Literal["interior_point", "cutting_plane"],
+) -> None:
+    """No float32 point lies in it, so the search has to run in float64."""
+    flat = Domain.box([0.1, -1.0], [0.1, 1.0])
+    alone = verify(OutputLayer([[1.0, 2.0]]), flat, exact=exact, patience=0)
+    assert alone.counts["argmaxable"] == 1
+    three = OutputLayer([[0.0, 1.0], [0.0, -1.0], [5.0, 0.0]], [0.0, 0.0, -1.0])
+    assert verify(three, flat, exact=exact).status.tolist() == [1, 1, 2]

@@ -20,6 +20,7 @@ from unarg_callback.geometry.rounding import (
     SMALLEST_NORMAL,
     float32_products_are_ieee,
     gamma,
+    inward,
 )
 
 RELATIVE_MIN_LEAD = 1e-9
@@ -77,8 +78,10 @@ class Checker:
         low, high = domain.bounds(layer.dim)
         self.low = torch.from_numpy(low).to(layer.device)
         self.high = torch.from_numpy(high).to(layer.device)
-        ieee = sweep_dtype == torch.float64 or float32_products_are_ieee(layer.device)
-        self.sweep = LeadEvaluator(layer, sweep_dtype if ieee else torch.float64)
+        usable = sweep_dtype == torch.float64 or (
+            float32_products_are_ieee(layer.device) and self._holds_float32_points()
+        )
+        self.sweep = LeadEvaluator(layer, sweep_dtype if usable else torch.float64)
         self._double: LeadEvaluator | None = None
         self.min_lead = self._default_min_lead() if min_lead is None else float(min_lead)
         if not (math.isfinite(self.min_lead) and self.min_lead >= 0):
@@ -189,6 +192,13 @@ class Checker:
         one = torch.tensor([target], device=self.layer.device)
         accepted, bound_tensor = self.certificates(one, ids, weights)
         return bool(accepted[0]), float(bound_tensor[0])
+
+    def _holds_float32_points(self) -> bool:
+        """Whether float32 has a number between the bounds of each dimension."""
+        if self.domain.is_free:
+            return True
+        lowest = inward(self.low, torch.float32, up=True)
+        return bool((lowest <= inward(self.high, torch.float32, up=False)).all())
 
     def _exact_rows(
         self, at: NDArray[np.int64] | list[int]

@@ -37,3 +37,17 @@ def float32_products_are_ieee(device: torch.device) -> bool:
     if torch.get_float32_matmul_precision() != "highest":
         return False
     return not (device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32)
+
+
+def inward(bound: torch.Tensor, dtype: torch.dtype, *, up: bool) -> torch.Tensor:
+    """Round a bound to ``dtype`` towards the inside of a box.
+
+    Args:
+        bound: (d,) float64.
+        dtype: float32 or float64.
+        up: whether the inside lies above, as it does for a lower bound.
+    """
+    rounded = bound.to(dtype)
+    outside = rounded.double() < bound if up else rounded.double() > bound
+    towards = torch.full_like(rounded, torch.inf if up else -torch.inf)
+    return torch.where(outside, torch.nextafter(rounded, towards), rounded)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker, WitnessCheck
+from unarg_callback.geometry.rounding import inward
 from unarg_callback.search.frame import Frame, raw_frame
 from unarg_callback.search.limits import Limits
 
@@ -101,16 +102,8 @@ def fit_to_domain(points: Tensor, low: Tensor, high: Tensor, dtype: torch.dtype)
     return (
         points.clamp(low, high)
         .to(dtype)
-        .clamp(_inward(low, dtype, up=True), _inward(high, dtype, up=False))
+        .clamp(inward(low, dtype, up=True), inward(high, dtype, up=False))
     )
-
-
-def _inward(bound: Tensor, dtype: torch.dtype, *, up: bool) -> Tensor:
-    """Round a bound to ``dtype`` towards the inside of the box."""
-    rounded = bound.to(dtype)
-    outside = rounded.double() < bound if up else rounded.double() > bound
-    towards = torch.full_like(rounded, torch.inf if up else -torch.inf)
-    return torch.where(outside, torch.nextafter(rounded, towards), rounded)
 
 
 def reflect(
