@@ -330,7 +330,7 @@ class TestArguments:
             ({"exclude": "3-1"}, LayerError),
             ({"exclude": "a"}, LayerError),
             ({"time_limit": -1.0}, UnargError),
-            ({"patience": 0}, UnargError),
+            ({"patience": -1}, UnargError),
         ],
     )
     def test_bad_ones_are_refused_at_once(

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 from pytorch_lightning.loggers.logger import DummyLogger
 
 from tests.tiny_training import Classifier, batches, scalar_steps, seeded, texts, trainer
+from unarg_callback import UnargError
 from unarg_callback.callback import UnargmaxabilityMonitor
 
 
@@ -112,3 +113,62 @@ class TestOtherProcesses:
         run.fit(seeded(), batches())
         assert monitor.records == []
         assert monitor.last_report is None
+
+
+class TestWhatMustNotEndARun:
+    def test_a_check_that_fails_is_one_warning(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("out of memory")
+
+        monkeypatch.setattr("unarg_callback.monitor.verify", fail)
+        monitor = UnargmaxabilityMonitor(every_n_steps=3)
+        run = trainer(tmp_path, monitor, logger=DummyLogger())
+        with pytest.warns(UserWarning, match="RuntimeError: out of memory") as caught:
+            run.fit(seeded(), batches())
+        assert sum("no check at step" in str(one.message) for one in caught) == 1
+        assert run.global_step == 14
+        assert monitor.last_report is None
+
+    def test_a_table_that_can_not_be_written_is_one_warning(self, tmp_path: Path) -> None:
+        logger = CSVLogger(tmp_path)
+        (Path(logger.log_dir) / "unargmaxable-generator.md").mkdir(parents=True)
+        monitor = UnargmaxabilityMonitor(every_n_steps=3)
+        with pytest.warns(UserWarning, match="table of classes can't be written"):
+            trainer(tmp_path, monitor, logger=logger).fit(seeded(), batches())
+        assert monitor.last_report is not None
+
+    def test_no_report_stands_for_weights_that_were_not_checked(self, tmp_path: Path) -> None:
+        class Breaking(Classifier):
+            def training_step(self, batch: Any, batch_idx: int) -> Any:
+                loss = super().training_step(batch, batch_idx)
+                return loss * float("nan") if self.global_step >= 4 else loss
+
+        monitor = UnargmaxabilityMonitor(every_n_steps=3)
+        with pytest.warns(UserWarning, match="NaN"):
+            trainer(tmp_path, monitor, logger=DummyLogger()).fit(seeded(Breaking), batches())
+        assert monitor.last_report is None
+        assert monitor.records[0].skipped is None
+
+
+class TestRefusedAtTheStart:
+    @pytest.mark.parametrize("device", ["meta", "no such device", "cuda:99"])
+    def test_a_device_that_can_not_compute(self, tmp_path: Path, device: str) -> None:
+        monitor = UnargmaxabilityMonitor(device=device)
+        with pytest.raises(UnargError, match="can't be used"):
+            trainer(tmp_path, monitor, logger=DummyLogger()).fit(seeded(), batches())
+
+    def test_two_monitors_for_one_tag(self, tmp_path: Path) -> None:
+        both = [UnargmaxabilityMonitor(), UnargmaxabilityMonitor("generator", domain="box:1")]
+        with pytest.raises(UnargError, match="two monitors write to unarg/generator"):
+            trainer(tmp_path, *both, logger=DummyLogger()).fit(seeded(), batches())
+
+
+def test_two_processes_stop_early_by_the_same_number(tmp_path: Path) -> None:
+    """The numbers reach every process: otherwise one would miss the metric and the run hang."""
+    monitor = UnargmaxabilityMonitor(every_n_steps=3)
+    stop = EarlyStopping("unarg/generator/provable", patience=0, strict=True)
+    run = trainer(tmp_path, monitor, stop, logger=DummyLogger(), devices=2, strategy="ddp_spawn")
+    run.fit(seeded(), batches(14), batches(2))
+    assert "unarg/generator/provable" in run.callback_metrics

@@ -190,7 +190,7 @@ class TestCheck:
         with pytest.raises(DomainError):
             Monitor("sphere:1")
         with pytest.raises(UnargError, match="patience"):
-            Monitor(patience=0)
+            Monitor(patience=-1)
         with pytest.raises(UnargError, match="time_limit"):
             Monitor(time_limit=0.0)
 

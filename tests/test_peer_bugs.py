@@ -432,3 +432,14 @@ def test_out_of_time_is_undecided_and_said(exact: Any) -> None:
     assert report.counts["undecided"] > 0
     assert "time limit" in report.summary()
     check_proofs(vars(report.proofs), weight, bias)
+
+
+def test_the_default_device_of_a_program_does_not_matter() -> None:
+    layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
+    before = torch.get_default_device()
+    try:
+        torch.set_default_device("meta")
+        report = verify(layer)
+    finally:
+        torch.set_default_device(before)
+    assert report.status.tolist() == [1, 1, 1, 2]

@@ -13,7 +13,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_warn
 
 from unarg_callback.checkpoints.labels import read_labels
-from unarg_callback.errors import LayerError
+from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer, parse_ids
 from unarg_callback.monitor import Cadence, CheckRecord, Monitor
 from unarg_callback.report import Report
@@ -35,18 +35,20 @@ class UnargmaxabilityMonitor(Callback):
       Biases) as a table; for any other the latest is kept in ``unargmaxable-<head>.md`` where the
       logger keeps its files.
 
-    The numbers are also in ``trainer.callback_metrics`` (of the first process), so that
-    ``EarlyStopping`` and ``ModelCheckpoint`` can monitor them. ``<head>`` is ``name``, or the
-    layer's attribute path.
+    The numbers are also in ``trainer.callback_metrics``, so that ``EarlyStopping`` and
+    ``ModelCheckpoint`` can monitor them; a check that was skipped leaves those of the last.
+    ``<head>`` is ``name``, or the layer's attribute path.
 
     ``trainer.global_step`` counts the steps of all optimizers together: with two in manual
     optimization it grows by two a batch. Accumulated batches are one step.
 
     The weights checked are the parameters as they are: under mixed precision the master weights,
     beside weight averaging the raw ones (at the end of training, whichever callback comes first
-    decides). A layer with NaN or inf is not checked: one warning says so, and training goes on.
-    With several processes the first one checks while the others go on to their next collective; a
-    layer sharded over processes is refused at the start.
+    decides). A layer with NaN or inf is not checked: one warning says so, ``last_report`` is None
+    until the next check, and training goes on, as it does after any other failure of a check.
+    With several processes the first one checks and sends the numbers to the others, which wait; a
+    layer sharded over processes is refused at the start. With ``ddp_spawn`` the processes that
+    trained are gone afterwards, and ``records`` and ``last_report`` with them.
 
     Args:
         layer: attribute path of the layer, such as "decoder.generator". Default: the only
@@ -92,6 +94,7 @@ class UnargmaxabilityMonitor(Callback):
         self._path = layer
         self._names: tuple[str, ...] | None = None
         self._warned = False
+        self._started = False
         self._shown: object = None
 
     @property
@@ -129,6 +132,9 @@ class UnargmaxabilityMonitor(Callback):
         self._path = found.path
         self._names = self._read_names(found.classes)
         _require_fit(found, self._names, self._excluded)
+        _require_device(self._device)
+        self._monitor.domain.bounds(found.features)
+        self._require_own_head(trainer)
         if self._cadence.restart(trainer.global_step):
             self._monitor.forget()
         self._warned, self._shown = False, None
@@ -150,8 +156,18 @@ class UnargmaxabilityMonitor(Callback):
         if trainer.global_step != self._cadence.last:
             self._check(trainer, pl_module)
 
+    def _require_own_head(self, trainer: Trainer) -> None:
+        """Raise if another monitor that has started writes to the same tags."""
+        for other in trainer.callbacks:  # type: ignore[attr-defined]
+            same = isinstance(other, UnargmaxabilityMonitor) and other is not self
+            if same and other._started and other.head == self.head:
+                raise UnargError(
+                    f"two monitors write to unarg/{self.head}; give one of them another name="
+                )
+        self._started = True
+
     def _read_names(self, classes: int) -> tuple[str, ...] | None:
-        if isinstance(self.labels, str):
+        if isinstance(self.labels, str | Path):
             return tuple(read_labels(self.labels, classes))
         return None if self.labels is None else tuple(self.labels)
 
@@ -160,27 +176,34 @@ class UnargmaxabilityMonitor(Callback):
         self._cadence.mark(step)
         # Reading these may be a collective: every process has to.
         metrics = trainer.callback_metrics
-        if not trainer.is_global_zero:
-            return
-        record = self._record(pl_module, step)
-        values = scalars(self.head, record)
+        values: dict[str, float] = {}
+        if trainer.is_global_zero:
+            record = self._record(pl_module, step)
+            values = scalars(self.head, record)
+            self._log(trainer, record, values)
+        if trainer.world_size > 1:
+            # Every process decides by the same numbers when to stop and what to save.
+            values = trainer.strategy.broadcast(values, src=0)
         metrics.update({tag: torch.tensor(value) for tag, value in values.items()})
-        self._log(trainer, record, values)
 
     @torch.no_grad()
     def _record(self, pl_module: LightningModule, step: int) -> CheckRecord:
-        """Copy the layer and check it, or note why that can't be done."""
+        """Copy the layer and check it, or note why that can't be done; training goes on."""
         try:
             found = find_layer(pl_module, self._path)
             layer = take_snapshot(
                 found, names=self._names, excluded=self._excluded, device=self._device
             )
-        except LayerError as cause:
-            if not self._warned:
-                rank_zero_warn(f"UnargmaxabilityMonitor: no check at step {step}: {cause}")
-                self._warned = True
-            return self._monitor.skip(step, str(cause))
-        return self._monitor.check(layer, step)
+            return self._monitor.check(layer, step)
+        except Exception as cause:  # A run of days must not end for its monitor.
+            kind = "" if isinstance(cause, UnargError) else f"{type(cause).__name__}: "
+            self._warn_once(f"no check at step {step}: {kind}{cause}")
+            return self._monitor.skip(step, f"{kind}{cause}")
+
+    def _warn_once(self, text: str) -> None:
+        if not self._warned:
+            rank_zero_warn(f"UnargmaxabilityMonitor: {text}")
+            self._warned = True
 
     def _log(self, trainer: Trainer, record: CheckRecord, values: dict[str, float]) -> None:
         monitor = self._monitor
@@ -191,7 +214,11 @@ class UnargmaxabilityMonitor(Callback):
         for logger in trainer.loggers:
             if values:
                 logger.log_metrics(values, step=record.step)
-            _write_table(logger, self.head, who, record.step, changed)
+            try:
+                _write_table(logger, self.head, who, record.step, changed)
+            except (OSError, ImportError, ValueError) as cause:
+                # The numbers are with the logger already; the table is not worth a run.
+                self._warn_once(f"the table of classes can't be written: {cause}")
 
 
 def _excluded_ids(value: str | int | list[int] | None) -> tuple[int, ...]:
@@ -205,6 +232,18 @@ def _require_fit(
 ) -> None:
     """Raise unless names and excluded ids fit the layer, whatever its weights hold."""
     OutputLayer(torch.zeros(found.classes, 1), names=names, excluded=excluded)
+
+
+def _require_device(name: str) -> None:
+    """Raise unless torch can compute on the device."""
+    try:
+        torch.zeros(1, dtype=torch.float64, device=name).sum().item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as cause:
+        text = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
+        raise UnargError(
+            f"device={name!r} can't be used ({text}); expected one that computes in float64 here, "
+            "such as cpu or cuda"
+        ) from cause
 
 
 def _write_table(logger: Logger, head: str, who: Table, step: int, changed: bool) -> None:

@@ -159,8 +159,8 @@ class Monitor:
         time_limit: float | None = None,
         device: str | None = None,
     ) -> None:
-        if patience is not None and patience < 1:
-            raise UnargError(f"patience is {patience}; expected 1 or more")
+        if patience is not None and not (isinstance(patience, int) and patience >= 0):
+            raise UnargError(f"patience is {patience}; expected a whole number from 0")
         if time_limit is not None and not time_limit > 0:
             raise UnargError(f"time_limit is {time_limit}; expected seconds above 0")
         self.domain = Domain.of(domain)
@@ -212,13 +212,16 @@ class Monitor:
         return self._record(report, step)
 
     def skip(self, step: int, reason: str) -> CheckRecord:
-        """Record that there was nothing to check at this step; all that is known stays."""
+        """Record that there was no check at this step; since-when of each class stays."""
         record = CheckRecord(step=step, skipped=reason)
         self.records.append(record)
+        # What an earlier layer was like would be read as the answer for this one.
+        self.last_report = None
         return record
 
     def forget(self) -> None:
-        """Forget since when each class has been out of reach, as before the first check."""
+        """Forget what is known of the layer, as before the first check; the records stay."""
+        self.last_report = None
         self._provable, self._potential = _Since(), _Since()
 
     def state_dict(self) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class FoundLayer:
         """C, as the weight has it now."""
         return int(_read(self.module, "weight").shape[0])
 
+    @property
+    def features(self) -> int:
+        """d, as the weight has it now."""
+        return int(_read(self.module, "weight").shape[1])
+
 
 def find_layer(model: nn.Module, path: str | None = None) -> FoundLayer:
     """Find the output layer of a model.

@@ -6,7 +6,8 @@ This is the paper's combined algorithm (Grivas et al. 2022, figure 4) over all c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from unarg_callback.search.twins import Twins, find_twins
 from unarg_callback.search.working_set import working_set_size
 
 _MOST_REFLECTIONS = 100
+_TWINS = 1024
 _BEYOND_ANY_BOX = 1e6
 
 
@@ -77,6 +79,7 @@ def verify(
     layer = layer if device is None else layer.to(device)
     with (
         torch.no_grad(),
+        _cpu_by_default(),
         tqdm(total=len(layer.active), disable=not progress, unit="class", desc="verify") as bar,
     ):
         check = _Check(
@@ -87,6 +90,12 @@ def verify(
         check.search(patience, warm_start)
         check.settle(exact)
         return check.report(time.monotonic() - begin)
+
+
+def _cpu_by_default() -> AbstractContextManager[object]:
+    """Bookkeeping is on the CPU, whatever default device the program has set."""
+    on_cpu = torch.get_default_device().type == "cpu"
+    return nullcontext() if on_cpu else torch.device("cpu")
 
 
 class _Check:
@@ -103,13 +112,32 @@ class _Check:
 
     def read_off_twins(self) -> None:
         """Certify what has an equal row with at least its bias."""
-        for target in (self.twins.beaten_by >= 0).nonzero().squeeze(1).tolist():
-            support = np.array([int(self.twins.beaten_by[target])])
-            weight = np.ones(1)
-            accepted, bound = self.checker.certificate(target, support, weight)
-            if accepted:
-                self.outcomes[target] = Outcome(target, lead=bound, support=support, weight=weight)
+        beaten = (self.twins.beaten_by >= 0).nonzero().squeeze(1)
+        for targets in beaten.split(_TWINS):
+            supports = self.twins.beaten_by[targets]
+            for target, support, bound in self._accepted(targets, supports):
+                rivals = np.array([support], dtype=np.int64)
+                self.outcomes[target] = Outcome(
+                    target, lead=bound, support=rivals, weight=np.ones(1)
+                )
         self.limits.advance(len(self.outcomes))
+
+    def _accepted(self, targets: Tensor, supports: Tensor) -> Iterator[tuple[int, int, float]]:
+        """Pairs of a class and its twin that the checker accepts, with the bound."""
+        if self.checker.domain.is_free:
+            for target, support in zip(targets.tolist(), supports.tolist(), strict=True):
+                one = np.array([support], dtype=np.int64)
+                accepted, bound = self.checker.certificate(target, one, np.ones(1))
+                if accepted:
+                    yield target, support, bound
+            return
+        device = self.checker.layer.device
+        ones = torch.ones(len(targets), 1, dtype=torch.float64, device=device)
+        accepted_all, bounds = self.checker.certificates(
+            targets.to(device), supports.to(device)[:, None], ones
+        )
+        for at in accepted_all.nonzero().squeeze(1).tolist():
+            yield int(targets[at]), int(supports[at]), float(bounds[at])
 
     def search(self, patience: int | None, warm_start: Report | None) -> None:
         """Braid Reflect on whitened rows, after the witnesses of an earlier check."""

@@ -89,7 +89,7 @@ def read_tsv(path: str | Path) -> list[Pair]:
     try:
         return list(_tsv_pairs(Path(path)))
     except (OSError, EOFError, UnicodeDecodeError) as cause:
-        raise CorpusError(f"{path} can't be read as UTF-8 text ({cause})") from cause
+        raise CorpusError(f"{path} can't be read ({cause}); expected UTF-8 text") from cause
 
 
 def _tsv_pairs(path: Path) -> Iterator[Pair]:

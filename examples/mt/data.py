@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from mt.corpus import Pair, Splits, clean, read_language_pack, read_tsv, split
+from mt.corpus import CorpusError, Pair, Splits, clean, read_language_pack, read_tsv, split
 
 PAD, UNK, BOS, EOS = range(4)
 
@@ -144,12 +144,19 @@ class TranslationData(pl.LightningDataModule):
         self.batch_size = batch_size
         self.seed = seed
         pairs = read_language_pack(locale) if corpus is None else read_tsv(corpus)
+        if held_out < 1:
+            raise CorpusError(f"held_out is {held_out}; expected at least 1 pair to test on")
         train, *held = split(clean(pairs), held_out, seed)
         # By length, or one long sentence would pad every batch of short ones.
         valid, test = (sorted(part, key=lambda pair: len(pair.source)) for part in held)
         self.splits = Splits(train, valid, test)
         self.source = train_subwords([pair.source for pair in self.splits.train], vocabulary)
         self.target = train_subwords([pair.target for pair in self.splits.train], vocabulary)
+        if not self._whole():
+            raise CorpusError(
+                f"all {len(train)} sentences are longer than max_tokens ({max_tokens}); expected "
+                "shorter ones, or a larger --data.max_tokens"
+            )
         self.workdir.mkdir(parents=True, exist_ok=True)
         pieces = [self.target.id_to_piece(i) for i in range(self.target_size)]
         self.labels_file.write_text("\n".join(pieces) + "\n", encoding="utf-8")
@@ -175,11 +182,15 @@ class TranslationData(pl.LightningDataModule):
         target = self.target.encode(pair.target)[: self.max_tokens]
         return [*source, EOS], [BOS, *target, EOS]
 
-    def train_dataloader(self) -> DataLoader[Example]:
-        """Batches of the training split, in an order that depends on ``seed`` and the epoch."""
+    def _whole(self) -> list[Example]:
+        """The examples to train on: those that ``max_tokens`` leaves whole."""
         examples = [self.encode(pair) for pair in self.splits.train]
         # BOS and EOS come on top of the tokens; a sentence at the limit may have been cut.
-        whole = [e for e in examples if max(len(e[0]) - 1, len(e[1]) - 2) < self.max_tokens]
+        return [e for e in examples if max(len(e[0]) - 1, len(e[1]) - 2) < self.max_tokens]
+
+    def train_dataloader(self) -> DataLoader[Example]:
+        """Batches of the training split, in an order that depends on ``seed`` and the epoch."""
+        whole = self._whole()
         batches = SimilarLengths([len(e[1]) for e in whole], self.batch_size, self.seed)
         return DataLoader(_Examples(whole), batch_sampler=batches, collate_fn=collate)
 

@@ -108,7 +108,7 @@ def test_an_unreadable_corpus_is_one_clear_error(
 ) -> None:
     if data is not None:
         (tmp_path / name).write_bytes(data)
-    with pytest.raises(CorpusError, match="can't be read as UTF-8 text"):
+    with pytest.raises(CorpusError, match="can't be read .*UTF-8 text"):
         read_tsv(tmp_path / name)
 
 

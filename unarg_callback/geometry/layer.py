@@ -60,7 +60,7 @@ class OutputLayer:
         self.bias: Tensor | None = None if bias is None else self._bias_vector(bias)
         self.names: tuple[str, ...] | None = None if names is None else self._name_tuple(names)
         self.excluded: tuple[int, ...] = self._excluded_ids(excluded)
-        mask = torch.ones(self.classes, dtype=torch.bool)
+        mask = torch.ones(self.classes, dtype=torch.bool, device="cpu")
         mask[list(self.excluded)] = False
         self.active: Tensor = mask.nonzero().squeeze(1)
         """(A,) int64 on the CPU: ids of the classes that take part, ascending."""
