@@ -393,3 +393,29 @@ def test_real_layer(run: Run, tmp_path: Path) -> None:
 
 def _never(*_: Any, **__: Any) -> NoReturn:
     raise AssertionError("the check started")
+
+
+def test_a_hard_link_to_the_input_is_not_overwritten(run: Run, square: Path) -> None:
+    other = square.with_name("other.npz")
+    os.link(square, other)
+    before = square.read_bytes()
+    assert "would overwrite the input" in refused(run, square, "--proofs", other)
+    assert square.read_bytes() == before
+
+
+def test_a_closed_standard_output_is_no_error(square: Path) -> None:
+    command = f"'{sys.executable}' -m unarg_callback check '{square}' >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_standard_output_loses_no_file(square: Path) -> None:
+    proofs = square.with_name("proofs.npz")
+    command = (
+        f"'{sys.executable}' -m unarg_callback check '{square}' --proofs '{proofs}' >/dev/full"
+    )
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("unarg: can't print")
+    assert proofs.exists()

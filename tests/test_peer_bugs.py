@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from tests import problems
 from tests.independent import check_proofs
 from tests.shared_data import load_layer, needs_shared
-from unarg_callback import Domain, LayerError, OutputLayer, Report, Status
+from unarg_callback import Domain, LayerError, OutputLayer, Report, Status, Witness, check
+from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.interior_point import InteriorPoint
 from unarg_callback.verification import verify
 
@@ -443,3 +444,70 @@ def test_the_default_device_of_a_program_does_not_matter() -> None:
     finally:
         torch.set_default_device(before)
     assert report.status.tolist() == [1, 1, 1, 2]
+
+
+def test_a_rival_s_lead_has_an_error_bound_of_its_own() -> None:
+    """Both leaders of this layer are long and the target is 0: its bound would not do for them."""
+    dim, unit = 64, 2.0**-24
+    up, down = np.full(dim, unit * (1 + 2**-18)), np.full(dim, unit * (1 - 2**-18))
+    up[0], down[0] = 1, 1 + 20 * 2.0**-23
+    weight = np.array([up, down, -up, -down, 0 * up], dtype=np.float32)
+    report = verify(OutputLayer(weight), Domain.box(np.ones(dim), np.ones(dim)))
+    assert report.status.tolist() == [2, 1, 2, 2, 2]
+
+
+def test_autocast_changes_no_proof() -> None:
+    layer = OutputLayer(np.random.default_rng(0).standard_normal((500, 8)).astype(np.float32))
+    plain = verify(layer)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        report = verify(layer)
+        proven = [
+            check(layer, report.domain, Witness(int(index), point)).status
+            for index, point in zip(report.proofs.witness_class, report.proofs.witness, strict=True)
+        ]
+    assert report.status.tolist() == plain.status.tolist()
+    assert set(proven) == {Status.ARGMAXABLE}
+
+
+def test_values_that_are_read_as_zero_are_refused() -> None:
+    small = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32) * np.float32(1e-40)
+    layer = OutputLayer(small)
+    assert verify(layer).counts["argmaxable"] == 10
+    torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(LayerError, match="subnormal"):
+            verify(layer)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("path", ["", "mkldnn", "mkldnn.matmul"])
+def test_reduced_precision_by_the_new_interface_is_not_used(path: str) -> None:
+    place: Any = torch.backends
+    for name in path.split(".") if path else []:
+        place = getattr(place, name)
+    layer = OutputLayer(np.random.default_rng(0).standard_normal((100, 3)).astype(np.float32))
+    if not hasattr(place, "fp32_precision"):
+        pytest.skip("this torch has no such setting")
+    before = place.fp32_precision
+    place.fp32_precision = "tf32"
+    try:
+        assert Checker(layer, Domain.box(1.0)).sweep.dtype == torch.float64
+    finally:
+        place.fp32_precision = before
+
+
+@pytest.mark.parametrize("excluded", [np.array([False, True, False]), [1.5], "12"])
+def test_what_is_no_list_of_ids_is_refused(excluded: Any) -> None:
+    with pytest.raises(LayerError, match="excluded"):
+        OutputLayer(np.eye(3), excluded=excluded)
+
+
+def test_arrays_of_every_layout() -> None:
+    weight = np.arange(6, dtype=">f4").reshape(3, 2)
+    assert OutputLayer(weight[::-1]).weight.tolist() == [[4, 5], [2, 3], [0, 1]]
+    assert OutputLayer(weight.astype(np.uint16)).weight.dtype == torch.float64
+    with pytest.raises(LayerError, match="mask"):
+        OutputLayer(np.ma.masked_equal(weight, 3.0))
+    with pytest.raises(LayerError, match="meta"):
+        OutputLayer(torch.empty(3, 2, device="meta"))

@@ -57,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnargError as problem:
         _write(sys.stderr, f"unarg: {_one_line(str(problem))}")
         return _BAD_INPUT
+    except OSError as cause:
+        _write(
+            sys.stderr, f"unarg: can't print ({cause.strerror or cause}); free space, or --quiet"
+        )
+        return _BAD_INPUT
     except MemoryError:
         _write(sys.stderr, "unarg: too little memory for this layer; check it on a larger machine")
         return _BAD_INPUT
@@ -155,11 +160,14 @@ def _check(options: argparse.Namespace) -> int:
         device=device,
         progress=not options.quiet and sys.stderr.isatty(),
     )
-    if not options.quiet:
-        # Standard output belongs to the JSON where it was asked for there.
-        stream = sys.stderr if options.json == _TO_STDOUT else sys.stdout
-        _write(stream, f"{located.describe()}\n{report.table(options.limit)}")
-    _save(report, options)
+    # Neither a file that can't be written nor a full terminal costs the other its result.
+    try:
+        _save(report, options)
+    finally:
+        if not options.quiet:
+            # Standard output belongs to the JSON where it was asked for there.
+            stream = sys.stderr if options.json == _TO_STDOUT else sys.stdout
+            _write(stream, f"{located.describe()}\n{report.table(options.limit)}")
     hit = any(report.counts[kind] for kind in options.fail_on)
     return _FOUND if hit else _RAN
 
@@ -222,6 +230,8 @@ def _require_writable(option: str, target: Path) -> None:
     try:
         if target.is_dir() or not target.name:
             raise _UsageError(f"{option} {target} is a folder; expected the name of a file")
+        if target.exists() and not target.is_file():
+            raise _UsageError(f"{option} {target} is not a regular file; expected one, or --json -")
         if target.exists():
             with target.open("ab"):
                 pass
@@ -236,7 +246,11 @@ def _require_writable(option: str, target: Path) -> None:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+    """Whether two names lead to one file, by links of either kind too."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # One of them does not exist yet.
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _save(report: Report, options: argparse.Namespace) -> None:
@@ -260,16 +274,26 @@ def _save(report: Report, options: argparse.Namespace) -> None:
         )
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
     """Print; what the stream's encoding lacks is escaped, and a reader that left is no error."""
+    if stream is None:  # Closed before the program started.
+        return
     encoding = stream.encoding or "utf-8"
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
     except BrokenPipeError:
-        # Whatever else is written, also when Python exits, goes nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        _discard(stream)
+    except OSError:
+        _discard(stream)
+        if stream is not sys.stderr:
+            raise
+
+
+def _discard(stream: TextIO) -> None:
+    """Let whatever else is written, also when Python exits, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _one_line(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unarg_callback.files import replacing
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.proof import Proofs, Status
 
@@ -110,7 +111,8 @@ class Report:
             # Half of a surrogate pair, in a broken label: UTF-8 can't hold it, an escape can.
             text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            with replacing(Path(path)) as file:
+                file.write(f"{text}\n".encode())
         return text
 
     def save_proofs(self, path: str | Path) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from typing import get_args
 
 import numpy as np
 import torch
@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm import tqdm
 
+from unarg_callback.errors import UnargError
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Proofs, Status
+from unarg_callback.geometry.rounding import plain_arithmetic
 from unarg_callback.report import Report
 from unarg_callback.search.exact import Outcome
 from unarg_callback.search.frame import Frame, whitening_frame
@@ -70,16 +72,24 @@ def verify(
 
     Raises:
         DomainError: the domain doesn't fit the layer.
+        UnargError: another argument is out of range.
 
     >>> layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
     >>> verify(layer).counts["unargmaxable"]
     1
     """
     begin = time.monotonic()
+    if exact not in get_args(ExactName):
+        raise UnargError(f"exact is {exact!r}; expected one of {', '.join(get_args(ExactName))}")
+    if patience is not None and patience < 0:
+        raise UnargError(f"patience is {patience}; expected a whole number from 0, or None")
+    if time_limit is not None and not time_limit >= 0:
+        raise UnargError(f"time_limit is {time_limit}; expected seconds from 0, or None")
     layer = layer if device is None else layer.to(device)
+    layer.require_plain_values()
     with (
         torch.no_grad(),
-        _cpu_by_default(),
+        plain_arithmetic(layer.device),
         tqdm(total=len(layer.active), disable=not progress, unit="class", desc="verify") as bar,
     ):
         check = _Check(
@@ -90,12 +100,6 @@ def verify(
         check.search(patience, warm_start)
         check.settle(exact)
         return check.report(time.monotonic() - begin)
-
-
-def _cpu_by_default() -> AbstractContextManager[object]:
-    """Bookkeeping is on the CPU, whatever default device the program has set."""
-    on_cpu = torch.get_default_device().type == "cpu"
-    return nullcontext() if on_cpu else torch.device("cpu")
 
 
 class _Check:

@@ -53,7 +53,9 @@ class LocatedLayer:
         """One line: the file, the weight with its shape and orientation, the bias."""
         names = " = ".join(shown(entry.name) for entry in (self.weight, *self.tied))
         bias = f"bias {shown(self.bias.name)}" if self.bias else "no bias"
-        return f"{self.file.path.name}: {names} {self.weight.shape} {self.orientation}, {bias}"
+        return (
+            f"{shown(self.file.path.name)}: {names} {self.weight.shape} {self.orientation}, {bias}"
+        )
 
     def load(self, names: Sequence[str] | None = None, excluded: Iterable[int] = ()) -> OutputLayer:
         """Load the two tensors, and nothing else.

@@ -21,6 +21,7 @@ from unarg_callback.geometry.rounding import (
     float32_products_are_ieee,
     gamma,
     inward,
+    plain_arithmetic,
 )
 
 RELATIVE_MIN_LEAD = 1e-9
@@ -112,7 +113,7 @@ class Checker:
         inside = (torch.isfinite(exact) & (exact >= self.low) & (exact <= self.high)).all(1)
         lead = leads.lead - leads.error
         accepted = inside & (lead > self.min_lead)
-        rival_lead = leads.rival_lead - leads.error
+        rival_lead = leads.rival_lead - leads.rival_error
         rival_accepted = inside & (rival_lead > self.min_lead)
         doubtful = inside & ~accepted & ~(leads.lead + leads.error <= self.min_lead)
         if evaluator.dtype != torch.float64 and bool(doubtful.any()):
@@ -257,7 +258,15 @@ def check(
     >>> check(layer, Domain.box(1.0), half).status.name
     'UNARGMAXABLE'
     """
+    with plain_arithmetic(layer.device):
+        return _check(layer, domain, proof, min_lead)
+
+
+def _check(
+    layer: OutputLayer, domain: Domain, proof: Witness | Certificate, min_lead: float | None
+) -> Verdict:
     refused = Verdict(Status.UNDECIDED, float("nan"))
+    layer.require_plain_values()
     checker = Checker(layer, domain, min_lead, torch.float64)
     position = {int(index): at for at, index in enumerate(layer.active.tolist())}
     if proof.index not in position:

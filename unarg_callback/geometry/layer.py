@@ -11,15 +11,24 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from unarg_callback.errors import LayerError
+from unarg_callback.geometry.rounding import subnormals_are_flushed
 
 _EXACT_INTEGER = 2**53
+_BITS = {
+    torch.float32: (torch.int32, 0x7F800000),
+    torch.float64: (torch.int64, 0x7FF0000000000000),
+    torch.bfloat16: (torch.int16, 0x7F80),
+}
+"""Integers of the same size, and where the exponent is."""
 
 _MOST_IDS = 10**8
 """Longest range of ids: more classes than any layer has, so more is a slip of the pen."""
 
 
 class OutputLayer:
-    """The layer ``z = W x + b`` of a classifier, validated and immutable.
+    """The layer ``z = W x + b`` of a classifier, validated.
+
+    Tensors and arrays are kept, not copied: who changes them afterwards changes the layer.
 
     Args:
         weight: (C, d), any real dtype; kept as it is, upcast exactly where proofs need it.
@@ -106,6 +115,26 @@ class OutputLayer:
         moved.bias = None if self.bias is None else self.bias.to(device)
         return moved
 
+    def require_plain_values(self) -> None:
+        """Raise if this thread would read some of the layer's values as zero.
+
+        Raises:
+            LayerError: ``torch.set_flush_denormal(True)`` is on and there are subnormal values.
+        """
+        if not subnormals_are_flushed():
+            return
+        for tensor in (self.weight, self.bias):
+            if tensor is None or tensor.dtype not in _BITS:
+                continue
+            integer, exponent = _BITS[tensor.dtype]
+            bits = tensor.contiguous().view(integer)
+            sign = -(2 ** (8 * tensor.dtype.itemsize - 1))
+            if bool((((bits & exponent) == 0) & ((bits & ~sign) != 0)).any()):
+                raise LayerError(
+                    "the layer has subnormal values, which torch.set_flush_denormal(True) reads as "
+                    "zero; switch it off, or scale the layer up"
+                )
+
     def __repr__(self) -> str:
         bias = "no bias" if self.bias is None else "bias"
         return f"OutputLayer({self.classes} x {self.dim}, {bias}, {len(self.excluded)} excluded)"
@@ -126,7 +155,13 @@ class OutputLayer:
         return tuple(str(name) for name in names)
 
     def _excluded_ids(self, excluded: Iterable[int]) -> tuple[int, ...]:
-        ids = sorted({int(i) for i in excluded})
+        listed = list(excluded)
+        if any(isinstance(i, bool | np.bool_ | str) or not hasattr(i, "__index__") for i in listed):
+            raise LayerError(
+                f"excluded holds {listed[:3]}; expected class ids, integers (from a mask: "
+                "mask.nonzero())"
+            )
+        ids = sorted({int(i) for i in listed})
         outside = [i for i in ids if not 0 <= i < self.classes]
         if outside:
             raise LayerError(
@@ -152,21 +187,37 @@ class OutputLayer:
 
 def _real_tensor(value: Tensor | ArrayLike, what: str) -> Tensor:
     """Tensor with a real floating dtype; every value is kept exactly."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise LayerError(f"{what} has masked values; expected an array without a mask")
     try:
-        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value.detach() if isinstance(value, Tensor) else _from_array(np.asarray(value))
     except (TypeError, ValueError) as cause:
         raise LayerError(
             f"{what} can't be read as an array of numbers ({cause}); expected a tensor or array"
         ) from cause
+    if tensor.is_meta or tensor.layout != torch.strided:
+        kind = "on the meta device" if tensor.is_meta else f"{tensor.layout}"
+        raise LayerError(f"{what} is {kind}; expected a dense tensor with values")
     if tensor.is_floating_point() and tensor.dtype.itemsize >= 2:
         return tensor
     if tensor.is_floating_point():
         return tensor.to(torch.float32)
     if tensor.dtype == torch.bool or tensor.is_complex() or tensor.is_quantized:
         raise LayerError(f"{what} has dtype {tensor.dtype}; expected real numbers")
+    if tensor.dtype == torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
+        raise LayerError(f"{what} has integers beyond 2**53; expected values exact in float64")
+    tensor = tensor.to(torch.int64)
     if tensor.numel() and max(int(tensor.max()), -int(tensor.min())) > _EXACT_INTEGER:
         raise LayerError(f"{what} has integers beyond 2**53; expected values exact in float64")
     return tensor.to(torch.float64)
+
+
+def _from_array(array: np.ndarray) -> Tensor:
+    """Tensor on the CPU from an array of any byte order and strides."""
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if any(stride < 0 for stride in native.strides):
+        native = native.copy()
+    return torch.as_tensor(native, device="cpu")
 
 
 def _index(ids: Tensor | np.ndarray | slice, device: torch.device) -> Tensor | slice:

@@ -23,15 +23,17 @@ class Leads:
 
     Args:
         lead: (n,) computed lead of each target; +inf where it has no rival.
-        error: (n,) bound on ``|lead - exact lead|``, and on that of ``rival_lead``.
+        error: (n,) bound on ``|lead - exact lead|``.
         rival: (n,) the strongest other class where the target does not lead, else -1.
         rival_lead: (n,) computed lead of that rival at the point (NaN where ``rival`` is -1).
+        rival_error: (n,) bound on its error.
     """
 
     lead: Tensor
     error: Tensor
     rival: Tensor
     rival_lead: Tensor
+    rival_error: Tensor
 
 
 class LeadEvaluator:
@@ -45,7 +47,7 @@ class LeadEvaluator:
 
     **Error.** A logit is an inner product of d + 1 terms whose entries carry at most two roundings
     each: its error is at most ``gamma(d + 3) (|w - m|.|x| + |b|)``. A lead is the difference of two
-    logits: with its own rounding, ``gamma(d + 4)`` times the sum of both. For the rivals
+    logits: with its own rounding, ``gamma(d + 4)`` times the sum of both. For all but the target
     ``|w - m|.|x|`` is replaced by the smaller of ``max |w - m|_2 |x|_2`` (Cauchy-Schwarz) and
     ``sum_k |x_k| max |w - m|_k``, which features in different units don't spoil. Underflow adds at
     most the smallest normal number for each operation.
@@ -100,9 +102,12 @@ class LeadEvaluator:
         ]
         if not parts:
             none = torch.empty(0, dtype=torch.float64, device=self.device)
-            return Leads(none, none, none.long(), none)
-        fields = zip(*((p.lead, p.error, p.rival, p.rival_lead) for p in parts), strict=True)
-        return Leads(*(torch.cat(field) for field in fields))
+            return Leads(none, none, none.long(), none, none)
+        fields = [
+            torch.cat([getattr(part, name) for part in parts])
+            for name in Leads.__dataclass_fields__
+        ]
+        return Leads(*fields)
 
     def strongest(self, targets: Tensor, points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The ``count`` strongest rivals at each point and how far each is above the target.
@@ -146,11 +151,12 @@ class LeadEvaluator:
         if len(losing) and self.count > 1:
             found = self._winners(own[losing], points[losing], tile_max[losing], mine[losing])
             rival[losing], rival_lead[losing] = found
-        error = self._error(own, rows, points)
+        error, rival_error = self._errors(own, rows, points)
         unit = self.unit
         # The way back to the logits' own scale may underflow.
-        error = error * unit + SMALLEST_NORMAL[torch.float64]
-        return Leads(lead * unit, error, rival, rival_lead * unit)
+        least = SMALLEST_NORMAL[torch.float64]
+        error, rival_error = error * unit + least, rival_error * unit + least
+        return Leads(lead * unit, error, rival, rival_lead * unit, rival_error)
 
     def _winners(
         self, own: Tensor, points: Tensor, tile_max: Tensor, mine: Tensor
@@ -175,15 +181,17 @@ class LeadEvaluator:
             lead[rows] = top[:, 0].double() - second
         return winner, lead
 
-    def _error(self, own: Tensor, rows: Tensor, points: Tensor) -> Tensor:
+    def _errors(self, own: Tensor, rows: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds for the leads of the targets, and for those of any class over any other."""
         reach = points.double().abs()
         length = reach.norm(dim=1) * self._largest_norm
-        size = torch.minimum(length, reach @ self._largest_entry) + (rows.abs() * reach).sum(1)
-        size = size + self._bias[own].abs().double() + self._largest_bias
+        largest = torch.minimum(length, reach @ self._largest_entry) + self._largest_bias
+        mine = (rows.abs() * reach).sum(1) + self._bias[own].abs().double()
         operations = 4 * (self.layer.dim + 4)
         tiny = operations * SMALLEST_NORMAL[self.dtype] * (2 + reach.amax(1))
         # Two more roundings, and the rest of the factor, cover those of this bound itself.
-        return gamma(self.layer.dim + 6, self.dtype) * size * (1 + 1e-9) + tiny
+        factor = gamma(self.layer.dim + 6, self.dtype) * (1 + 1e-9)
+        return factor * (mine + largest) + tiny, factor * 2 * largest + tiny
 
     def _spans(self) -> list[range]:
         return [range(at, min(at + _CLASSES, self.count)) for at in range(0, self.count, _CLASSES)]

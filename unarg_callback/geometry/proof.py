@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unarg_callback.errors import UnargError
+from unarg_callback.files import replacing
 from unarg_callback.geometry.domain import Domain
 
 _UNREADABLE = (
@@ -138,7 +139,7 @@ class Proofs:
         target = Path(path)
         if target.suffix != ".npz":
             target = target.with_name(target.name + ".npz")
-        with target.open("wb") as file:
+        with replacing(target) as file:
             np.savez_compressed(file, **vars(self))
         return target
 

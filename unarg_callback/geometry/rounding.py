@@ -7,6 +7,9 @@ the absolute values of its terms.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import torch
 
 UNIT_ROUNDOFF: dict[torch.dtype, float] = {torch.float64: 2.0**-53, torch.float32: 2.0**-24}
@@ -31,12 +34,40 @@ def gamma(n: int, dtype: torch.dtype = torch.float64) -> float:
 def float32_products_are_ieee(device: torch.device) -> bool:
     """Tell whether float32 matrix products on this device are computed in float32.
 
-    TF32 on CUDA and bfloat16 on CPUs are opt-in (``torch.set_float32_matmul_precision``); with them
-    the bound of :func:`gamma` for float32 does not hold.
+    TF32 on CUDA and bfloat16 on CPUs are opt-in, by two interfaces of torch; with either, the bound
+    of :func:`gamma` for float32 does not hold.
     """
-    if torch.get_float32_matmul_precision() != "highest":
+    backend: object = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    for place in (torch.backends, backend, getattr(backend, "matmul", None)):
+        if getattr(place, "fp32_precision", "none") not in ("none", "ieee"):
+            return False
+    try:
+        highest = torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # It was set by the other interface, for some backend.
         return False
-    return not (device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32)
+    return highest and not (device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32)
+
+
+@contextmanager
+def plain_arithmetic(device: torch.device) -> Iterator[None]:
+    """Compute as written: no autocast, and tensors without a device on the CPU.
+
+    Args:
+        device: where products run.
+    """
+    with ExitStack() as stack:
+        for kind in {"cpu", device.type}:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+def subnormals_are_flushed() -> bool:
+    """Tell whether this thread takes subnormal numbers for zero (``torch.set_flush_denormal``)."""
+    smallest = torch.tensor([1], dtype=torch.int64, device="cpu").view(torch.float64)
+    return not bool((smallest != 0).item())
 
 
 def inward(bound: torch.Tensor, dtype: torch.dtype, *, up: bool) -> torch.Tensor:

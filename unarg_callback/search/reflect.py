@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker, WitnessCheck
-from unarg_callback.geometry.rounding import inward
+from unarg_callback.geometry.rounding import inward, plain_arithmetic
 from unarg_callback.search.frame import Frame, raw_frame
 from unarg_callback.search.limits import Limits
 
@@ -210,6 +210,11 @@ def paper_search(
         targets: (n,) int64 on the CPU; default all active classes.
         patience: most reflections a class.
     """
+    with plain_arithmetic(checker.layer.device):
+        return _paper_search(checker, targets, patience)
+
+
+def _paper_search(checker: Checker, targets: Tensor | None, patience: int) -> SearchState:
     state = SearchState.empty(checker)
     if targets is None:
         targets = torch.arange(checker.sweep.count)
