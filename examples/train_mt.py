@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Threads that spin while they wait make training many times slower on a busy machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads that spin for long while they wait make training many times slower on a busy machine.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
