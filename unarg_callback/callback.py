@@ -13,6 +13,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_warn
 
 from unarg_callback.checkpoints.labels import read_labels
+from unarg_callback.devices import usable_device
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer, parse_ids
 from unarg_callback.monitor import Cadence, CheckRecord, Monitor
@@ -132,7 +133,7 @@ class UnargmaxabilityMonitor(Callback):
         self._path = found.path
         self._names = self._read_names(found.classes)
         _require_fit(found, self._names, self._excluded)
-        _require_device(self._device)
+        usable_device(self._device)
         self._monitor.domain.bounds(found.features)
         self._require_own_head(trainer)
         if self._cadence.restart(trainer.global_step):
@@ -232,18 +233,6 @@ def _require_fit(
 ) -> None:
     """Raise unless names and excluded ids fit the layer, whatever its weights hold."""
     OutputLayer(torch.zeros(found.classes, 1), names=names, excluded=excluded)
-
-
-def _require_device(name: str) -> None:
-    """Raise unless torch can compute on the device."""
-    try:
-        torch.zeros(1, dtype=torch.float64, device=name).sum().item()
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as cause:
-        text = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        raise UnargError(
-            f"device={name!r} can't be used ({text}); expected one that computes in float64 here, "
-            "such as cpu or cuda"
-        ) from cause
 
 
 def _write_table(logger: Logger, head: str, who: Table, step: int, changed: bool) -> None:

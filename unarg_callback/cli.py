@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from unarg_callback.errors import UnargError
 
@@ -146,11 +146,12 @@ def _check(options: argparse.Namespace) -> int:
     """Everything that can be wrong with the input is found before the check starts."""
     _require_outputs(options)
     from unarg_callback.checkpoints import locate_layer
+    from unarg_callback.devices import usable_device
     from unarg_callback.geometry.domain import Domain
     from unarg_callback.verification import verify
 
     domain = Domain.parse(options.domain)
-    device = _usable_device(options.device)
+    device = options.device and usable_device(options.device, "--device")
     located = locate_layer(options.file, options.weight, options.bias, options.orientation)
     layer = _load(located, options)
     report = verify(
@@ -185,23 +186,6 @@ def _load(located: LocatedLayer, options: argparse.Namespace) -> OutputLayer:
         )
     names = None if options.labels is None else read_labels(options.labels, classes)
     return located.load(names, excluded=[index for span in options.exclude for index in span])
-
-
-def _usable_device(name: str | None) -> Any:
-    import torch
-
-    if name is None:
-        return None
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).sum().item()
-    except (RuntimeError, AssertionError, NotImplementedError) as cause:
-        text = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        raise _UsageError(
-            f"--device {name} can't be used ({text}); expected cpu, cuda or another "
-            "device that torch has here"
-        ) from cause
-    return device
 
 
 def _require_outputs(options: argparse.Namespace) -> None:

@@ -152,7 +152,8 @@ class TranslationData(pl.LightningDataModule):
         self.splits = Splits(train, valid, test)
         self.source = train_subwords([pair.source for pair in self.splits.train], vocabulary)
         self.target = train_subwords([pair.target for pair in self.splits.train], vocabulary)
-        if not self._whole():
+        self._training = self._whole()
+        if not self._training:
             raise CorpusError(
                 f"all {len(train)} sentences are longer than max_tokens ({max_tokens}); expected "
                 "shorter ones, or a larger --data.max_tokens"
@@ -190,9 +191,9 @@ class TranslationData(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Example]:
         """Batches of the training split, in an order that depends on ``seed`` and the epoch."""
-        whole = self._whole()
-        batches = SimilarLengths([len(e[1]) for e in whole], self.batch_size, self.seed)
-        return DataLoader(_Examples(whole), batch_sampler=batches, collate_fn=collate)
+        lengths = [len(target) for _, target in self._training]
+        batches = SimilarLengths(lengths, self.batch_size, self.seed)
+        return DataLoader(_Examples(self._training), batch_sampler=batches, collate_fn=collate)
 
     def val_dataloader(self) -> DataLoader[Example]:
         """Batches of the validation split, in its order."""
