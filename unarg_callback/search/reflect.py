@@ -63,8 +63,12 @@ class SearchState:
         points = points.to(self.point.dtype)
         accepted, lead = found.accepted.cpu(), found.lead.cpu()
         self.rival[targets] = found.rival.cpu()
-        self.lead[targets] = torch.maximum(self.lead[targets], lead)
-        self.point[targets.to(self.point.device)] = points
+        # A class may have been proven at somebody else's point: a failed try of its own must not
+        # take the place of that witness.
+        mine = ~self.proven[targets] | accepted
+        self.lead[targets[mine]] = torch.maximum(self.lead[targets], lead)[mine]
+        own = mine.to(points.device)
+        self.point[targets[mine].to(self.point.device)] = points[own]
         done = targets[accepted]
         self.proven[done] = True
         self.lead[done] = lead[accepted]
