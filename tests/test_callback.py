@@ -90,11 +90,15 @@ class TestWhatIsWritten:
         logger = TextLogger(tmp_path)
         monitor = UnargmaxabilityMonitor(every_n_steps=100, labels=NAMES)
         trainer(tmp_path, monitor, logger=logger).fit(seeded(), batches())
-        (call,) = logger.calls
-        assert call["key"] == "unarg/generator/unargmaxable"
-        assert call["step"] == 14
-        assert call["columns"] == ["class", "token", "status", "since step", "beaten by"]
-        assert all(len(row) == 5 for row in call["data"])
+        tables = {call["key"]: call for call in logger.calls}
+        assert set(tables) == {"unarg/generator/unargmaxable", "unarg/generator/at_risk"}
+        assert all(call["step"] == 14 for call in logger.calls)
+        lost = tables["unarg/generator/unargmaxable"]
+        assert lost["columns"] == ["class", "token", "status", "since step", "beaten by"]
+        assert all(len(row) == 5 for row in lost["data"])
+        risky = tables["unarg/generator/at_risk"]
+        assert risky["columns"] == ["class", "token", "lead, % of range", "change a check"]
+        assert risky["data"]
 
     def test_several_loggers(self, tmp_path: Path) -> None:
         loggers = [TensorBoardLogger(tmp_path / "a"), TensorBoardLogger(tmp_path / "b")]

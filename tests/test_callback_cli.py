@@ -126,4 +126,4 @@ def test_the_configuration_can_be_saved_and_read_again(tmp_path: Path) -> None:
     again = LightningCLI(
         Classifier, args=["--config", str(path)], run=False, save_config_callback=None
     )
-    assert monitor_of(again)._cadence.every_n_steps == 4
+    assert monitor_of(again)._schedule.cadence.every_n_steps == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 from typing import Any
@@ -14,10 +13,11 @@ import torch
 
 import unarg_callback.monitor as monitor_module
 from unarg_callback.errors import DomainError, UnargError
+from unarg_callback.events import Event
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
-from unarg_callback.monitor import KEPT_RECORDS, Cadence, CheckRecord, Monitor
-from unarg_callback.report import Report
+from unarg_callback.monitor import KEPT_RECORDS, CheckRecord, Monitor
+from unarg_callback.report import Report, Reuse
 
 CORNERS = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]
 
@@ -29,59 +29,6 @@ def layer(*inside: list[float], names: list[str] | None = None) -> OutputLayer:
 
 INNER = [0.1, 0.2]
 OUTER = [3.0, 0.0]
-
-
-def due_steps(cadence: Cadence, seen: list[int]) -> list[int]:
-    fired = []
-    for step in seen:
-        if cadence.due(step):
-            cadence.mark(step)
-            fired.append(step)
-    return fired
-
-
-class TestCadence:
-    def test_every_multiple_once(self) -> None:
-        assert due_steps(Cadence(3), list(range(1, 11))) == [3, 6, 9]
-
-    def test_accumulated_batches_see_a_step_several_times(self) -> None:
-        assert due_steps(Cadence(2), [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4]) == [2, 4]
-
-    def test_steps_that_jump_over_a_multiple(self) -> None:
-        assert due_steps(Cadence(5), list(range(2, 16, 2))) == [6, 10]
-        assert due_steps(Cadence(3), list(range(2, 16, 2))) == [4, 6, 10, 12]
-
-    def test_a_jump_over_several_multiples_is_one_check(self) -> None:
-        assert due_steps(Cadence(2), [1, 9, 10, 11]) == [9, 10]
-
-    def test_step_zero_only_if_asked(self) -> None:
-        assert due_steps(Cadence(2), [0, 0, 1, 2]) == [2]
-        assert due_steps(Cadence(2, at_start=True), [0, 0, 1, 2]) == [0, 2]
-
-    def test_never(self) -> None:
-        assert due_steps(Cadence(0), list(range(10))) == []
-
-    def test_asking_changes_nothing(self) -> None:
-        cadence = Cadence(2)
-        assert cadence.due(2)
-        assert cadence.due(2)
-
-    def test_a_mark_from_an_earlier_run_is_forgotten(self) -> None:
-        cadence = Cadence(2)
-        cadence.mark(100)
-        assert cadence.restart(0)
-        assert due_steps(cadence, [1, 2, 3]) == [2]
-
-    def test_a_mark_from_the_same_run_is_kept(self) -> None:
-        cadence = Cadence(10)
-        cadence.mark(20)
-        assert not cadence.restart(25)
-        assert due_steps(cadence, [26, 29, 30]) == [30]
-
-    @pytest.mark.parametrize("every", [-1, 1.5, "3", True, None])
-    def test_bad_intervals(self, every: Any) -> None:
-        with pytest.raises(UnargError, match="every_n_steps"):
-            Cadence(every)
 
 
 class TestCheck:
@@ -124,9 +71,8 @@ class TestCheck:
         assert changes == [(2, 0), (0, 1), (1, 1)]
 
     def test_potential_is_kept_apart_from_provable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        status = np.array([Status.ARGMAXABLE, Status.UNDECIDED, Status.UNARGMAXABLE], np.int8)
-        monkeypatch.setattr(monitor_module, "verify", faked(status, [True, False, True]))
-        monitor = Monitor()
+        status = [Status.ARGMAXABLE, Status.UNDECIDED, Status.UNARGMAXABLE]
+        monitor = faked(monkeypatch, [status], [True, False, True])
         record = monitor.check(layer(), 5)
         assert monitor.provable_since == {2: 5}
         assert monitor.potential_since == {0: 5, 1: 5, 2: 5}
@@ -135,26 +81,34 @@ class TestCheck:
     def test_provable_then_undecided_has_not_returned(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monitor = Monitor()
-        for step, status in enumerate([Status.UNARGMAXABLE, Status.UNDECIDED]):
-            fake = faked(np.full(4, status, np.int8), [True] * 4)
-            monkeypatch.setattr(monitor_module, "verify", fake)
+        found = [[Status.UNARGMAXABLE] * 4, [Status.UNDECIDED] * 4]
+        monitor = faked(monkeypatch, found, [True] * 4)
+        for step in range(2):
             record = monitor.check(layer(), step)
         assert (record.appeared, record.returned) == (0, 0)
         assert monitor.provable_since == {}
         assert monitor.potential_since == dict.fromkeys(range(4), 0)
 
-    def test_a_check_starts_from_the_last_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        calls: list[Any] = []
-        fake = faked(np.ones(4, np.int8), [False] * 4, calls)
-        monkeypatch.setattr(monitor_module, "verify", fake)
-        monitor = Monitor("free", patience=7, time_limit=2.0, device="cpu")
+    def test_a_check_starts_from_the_last_one(self) -> None:
+        monitor = Monitor("box:10")
+        first = monitor.check(layer(INNER), 1)
+        second = monitor.check(layer(INNER), 2)
+        assert (first.warm, second.warm) == (False, True)
+        assert (second.kept, second.provable) == (4, 1)
+
+    def test_options_reach_the_verifier(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        options: dict[str, Any] = {}
+        monitor = faked(
+            monkeypatch,
+            [[Status.ARGMAXABLE] * 4],
+            [False] * 4,
+            options,
+            patience=7,
+            time_limit=2.0,
+            device="cpu",
+        )
         monitor.check(layer(), 1)
-        first = monitor.last_report
-        monitor.check(layer(), 2)
-        assert [call["warm_start"] for call in calls] == [None, first]
-        assert (calls[0]["patience"], calls[0]["time_limit"]) == (7, 2.0)
-        assert calls[0]["device"] == "cpu"
+        assert (options["patience"], options["device"], options["time_limit"]) == (7, "cpu", 2.0)
 
     def test_another_shape_is_another_layer(self) -> None:
         monitor = Monitor("box:10")
@@ -221,13 +175,31 @@ class TestState:
         assert other.provable_since == {4: 4}
         assert other.records[-1].appeared == 0
 
-    def test_it_is_json(self) -> None:
-        monitor = Monitor("box:10")
+    def test_a_check_after_a_resume_is_warm(self) -> None:
+        monitor, other = Monitor("box:10"), Monitor("box:10")
         monitor.check(layer(INNER), 4)
-        state = json.loads(json.dumps(monitor.state_dict()))
-        other = Monitor("box:10")
-        other.load_state_dict(state)
-        assert other.state_dict() == monitor.state_dict()
+        other.load_state_dict(monitor.state_dict())
+        record = other.check(layer([0.2, 0.2]), 8)
+        assert (record.warm, record.provable, record.appeared) == (True, 1, 0)
+
+    def test_changes_are_seen_across_a_resume(self) -> None:
+        seen: list[Event] = []
+        monitor, other = Monitor("box:10"), Monitor("box:10", on_event=seen.append)
+        monitor.check(layer(OUTER), 4)
+        assert [entry.index for entry in monitor.at_risk]
+        other.load_state_dict(monitor.state_dict())
+        assert other.at_risk == monitor.at_risk
+        record = other.check(layer(INNER), 8)
+        assert [(event.kind, event.classes) for event in seen] == [("unargmaxable", (4,))]
+        assert (record.lost, record.forewarned) == (1, 1)
+
+    def test_proofs_of_another_domain_are_not_used_and_it_says_so(self) -> None:
+        monitor, other = Monitor("box:10"), Monitor("box:20")
+        monitor.check(layer(INNER), 4)
+        other.load_state_dict(monitor.state_dict())
+        assert not other.check(layer(INNER), 8).warm
+        assert other.last_report is not None
+        assert "another domain" in other.last_report.notes[0]
 
     def test_an_empty_state_is_a_fresh_start(self) -> None:
         monitor = Monitor()
@@ -261,27 +233,48 @@ class TestState:
         assert other.provable_since == {4: 8, 5: 8}
 
 
-def faked(status: np.ndarray, potential: list[bool], calls: list[Any] | None = None) -> Any:
-    """A stand-in for ``verify`` that returns these verdicts whatever the layer."""
+def faked(
+    monkeypatch: pytest.MonkeyPatch,
+    found: list[list[Status]],
+    potential: list[bool],
+    options: dict[str, Any] | None = None,
+    **given: Any,
+) -> Monitor:
+    """A monitor whose verifier finds one of these after the other, whatever the layer."""
+    told = {} if options is None else options
+    left = iter(found)
 
-    def verify(snapshot: OutputLayer, domain: Any, **options: Any) -> Report:
-        if calls is not None:
-            calls.append(options)
-        nobody = np.full(len(status), -1)
-        return Report(
-            dim=snapshot.dim,
-            domain=domain,
-            min_lead=0.0,
-            status=status,
-            lead=np.zeros(len(status)),
-            reflections=np.zeros(len(status), np.int64),
-            rival=nobody,
-            duplicate_of=nobody,
-            potential=np.array(potential),
-            names=None,
-            proofs=None,  # type: ignore[arg-type]
-            seconds=0.0,
-            complete=True,
-        )
+    class Verifier:
+        def __init__(self, domain: Any, **options: Any) -> None:
+            self.domain = domain
+            told.update(options)
 
-    return verify
+        def reset(self) -> None:
+            pass
+
+        def update(self, snapshot: OutputLayer, *, time_limit: float | None) -> Report:
+            told["time_limit"] = time_limit
+            status = np.array(next(left), np.int8)
+            nobody = np.full(len(status), -1)
+            return Report(
+                dim=snapshot.dim,
+                domain=self.domain,
+                min_lead=0.0,
+                scale=1.0,
+                status=status,
+                lead=np.zeros(len(status)),
+                measured=np.ones(len(status), bool),
+                reflections=np.zeros(len(status), np.int64),
+                rival=nobody,
+                duplicate_of=nobody,
+                potential=np.array(potential),
+                names=None,
+                age=np.zeros(len(status), np.int64),
+                reuse=Reuse(),
+                evidence=None,  # type: ignore[arg-type]
+                seconds=0.0,
+                complete=True,
+            )
+
+    monkeypatch.setattr(monitor_module, "IncrementalVerifier", Verifier)
+    return Monitor("free", **given)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.shared_data import load_layer, needs_shared
 from unarg_callback import Domain, OutputLayer, verify
@@ -41,6 +43,18 @@ def test_verify_from_python(
     exec(compile(blocks()["verify"], "README.md", "exec"), {})
     assert "1 provably unargmaxable" in capsys.readouterr().out
     assert (tmp_path / "proofs.npz").exists()
+
+
+def test_an_incremental_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(compile(blocks()["incremental"], "README.md", "exec"), found)
+    assert capsys.readouterr().out.count("2,000 classes x 16 features") == 3
+    assert found["report"].reuse.kept > 0
+    assert (tmp_path / "step.npz").exists()
+    assert torch.load(tmp_path / "verifier.pt", weights_only=True)
 
 
 @pytest.mark.parametrize("excluded", [(), (0, 3)])

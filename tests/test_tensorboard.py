@@ -12,7 +12,7 @@ from tensorboard.plugin_util import markdown_to_safe_html
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitor import CheckRecord
-from unarg_callback.report import Report
+from unarg_callback.report import Report, Reuse
 from unarg_callback.tensorboard import Table, head_name, scalars, table, visible
 
 A, U, D = Status.ARGMAXABLE, Status.UNARGMAXABLE, Status.UNDECIDED
@@ -29,14 +29,18 @@ def report(
         dim=2,
         domain=Domain.box(100.0),
         min_lead=0.0,
+        scale=1.0,
         status=np.array(status, np.int8),
         lead=np.zeros(len(status)),
+        measured=np.ones(len(status), bool),
         reflections=np.zeros(len(status), np.int64),
         rival=np.array(rival or nobody),
         duplicate_of=np.array(twin or nobody),
         potential=np.array([one in (U, D) for one in status]),
         names=None if names is None else tuple(names),
-        proofs=None,  # type: ignore[arg-type]
+        age=np.zeros(len(status), np.int64),
+        reuse=Reuse(),
+        evidence=None,  # type: ignore[arg-type]
         seconds=0.5,
         complete=True,
     )
@@ -63,6 +67,11 @@ class TestScalars:
             duplicates=2,
             seconds=0.25,
             reflections=40,
+            due=1,
+            kept=5,
+            recertified=1,
+            excluded=1,
+            leads={"min": 0.125},
         )
         assert scalars("generator", record) == {
             "unarg/generator/potential": 4.0,
@@ -71,6 +80,9 @@ class TestScalars:
             "unarg/generator/duplicates": 2.0,
             "unarg_cost/generator/seconds": 0.25,
             "unarg_cost/generator/reflections": 40.0,
+            "unarg_cost/generator/reused": 0.75,
+            "unarg_cost/generator/late_steps": 2.0,
+            "unarg_lead/generator/min": 0.125,
         }
 
     def test_a_skipped_check_has_no_values(self) -> None:

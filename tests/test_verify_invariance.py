@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.independent import check_proofs
-from unarg_callback import Domain, OutputLayer, Report, Status
+from unarg_callback import Domain, OutputLayer, Status
 from unarg_callback.geometry import leaders
 from unarg_callback.search import batched
 from unarg_callback.verification import verify
@@ -189,35 +189,6 @@ def test_repeating_the_check_repeats_everything_but_the_time(domain: str) -> Non
         np.testing.assert_array_equal(array, getattr(other.proofs, name))
     np.testing.assert_array_equal(one.lead, other.lead)
     np.testing.assert_array_equal(one.reflections, other.reflections)
-
-
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_a_warm_start(reference: dict[str, list[int]], domain: str) -> None:
-    weight, bias = layer()
-    rng = np.random.default_rng(3)
-    moved = weight + 0.02 * rng.normal(size=weight.shape)
-    before = verify(OutputLayer(moved, bias), domain)
-    assert before.status.tolist() != reference[domain]
-    report = verify(OutputLayer(weight, bias), domain, warm_start=before)
-    check_proofs(vars(report.proofs), weight, bias)
-    assert report.status.tolist() == reference[domain]
-
-
-@pytest.mark.parametrize("other", ["classes", "dim", "domain"])
-def test_a_warm_start_from_another_layer_changes_no_verdict(
-    reference: dict[str, list[int]], other: str
-) -> None:
-    weight, bias = layer()
-    before: Report
-    if other == "classes":
-        before = verify(OutputLayer(weight[:100], bias[:100]))
-    elif other == "dim":
-        before = verify(OutputLayer(weight[:, :3], bias))
-    else:
-        before = verify(OutputLayer(weight, bias), "free")
-    report = verify(OutputLayer(weight, bias), warm_start=before)
-    check_proofs(vars(report.proofs), weight, bias)
-    assert report.status.tolist() == reference["box:100"]
 
 
 def test_a_time_limit_leaves_classes_undecided_and_says_so(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unarg_callback.geometry.domain import Domain
     from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.geometry.proof import Certificate, Proofs, Status, Witness
+    from unarg_callback.incremental import IncrementalVerifier
     from unarg_callback.report import Report
     from unarg_callback.search.chebyshev import ChebyshevCentre, chebyshev_centre
     from unarg_callback.verification import verify
@@ -28,6 +29,7 @@ _HOME = {
     "CheckpointError": "errors",
     "Domain": "geometry.domain",
     "DomainError": "errors",
+    "IncrementalVerifier": "incremental",
     "LayerError": "errors",
     "OutputLayer": "geometry.layer",
     "Proofs": "geometry.proof",
@@ -48,6 +50,7 @@ __all__ = [
     "CheckpointError",
     "Domain",
     "DomainError",
+    "IncrementalVerifier",
     "LayerError",
     "OutputLayer",
     "Proofs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,24 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_warn
 
+from unarg_callback.cadence import Cadence, Schedule
 from unarg_callback.checkpoints.labels import read_labels
 from unarg_callback.devices import usable_device
-from unarg_callback.errors import UnargError
+from unarg_callback.errors import NotFiniteError, UnargError
+from unarg_callback.events import Event
 from unarg_callback.geometry.layer import OutputLayer, parse_ids
-from unarg_callback.monitor import Cadence, CheckRecord, Monitor
+from unarg_callback.monitor import CheckRecord, Monitor
 from unarg_callback.report import Report
 from unarg_callback.snapshot import FoundLayer, find_layer, take_snapshot
-from unarg_callback.tensorboard import Table, head_name, scalars, table, text_tag
+from unarg_callback.tensorboard import (
+    Table,
+    head_name,
+    risk_table,
+    risk_tag,
+    scalars,
+    table,
+    text_tag,
+)
 
 
 class UnargmaxabilityMonitor(Callback):
@@ -30,11 +41,22 @@ class UnargmaxabilityMonitor(Callback):
 
     * ``unarg/<head>/potential``, ``.../provable``, ``.../undecided``, ``.../duplicates``: numbers
       of classes;
-    * ``unarg_cost/<head>/seconds``, ``.../reflections``: what the check took;
+    * ``unarg_lead/<head>/min``, ``.../p01``, ``.../p10``, ``.../p50``: leads of the argmaxable
+      classes relative to the range of the logits, the lowest and three quantiles;
+    * ``unarg_cost/<head>/seconds``, ``.../reused``, ``.../late_steps``, ``.../reflections``: what
+      the check took, the share of classes that it settled by what was known, and how many steps it
+      came later than it was due;
     * ``unarg/<head>/unargmaxable``: a table of who they are, since which step, and who beats them,
       whenever it has changed. TensorBoard shows it as text, a logger with ``log_text`` (Weights &
       Biases) as a table; for any other the latest is kept in ``unargmaxable-<head>.md`` where the
-      logger keeps its files.
+      logger keeps its files;
+    * ``unarg/<head>/at_risk``: in the same way, the argmaxable classes that lead by little or by
+      less at every check.
+
+    Each check starts from the proofs of the last one, which a checkpoint holds as well. Checks take
+    at most ``max_overhead`` of training time: one that needs more leaves the least urgent classes
+    undecided until the next, or waits, and a warning tells when one came more than an interval
+    late. Only the check at the end of training is as long as it needs to be.
 
     The numbers are also in ``trainer.callback_metrics``, so that ``EarlyStopping`` and
     ``ModelCheckpoint`` can monitor them; a check that was skipped leaves those of the last.
@@ -62,6 +84,10 @@ class UnargmaxabilityMonitor(Callback):
         patience: most search steps for a class before the exact stage takes over.
         time_limit: most seconds for a check; what it leaves open is undecided.
         device: where the search runs, such as "cuda:0". Default: the CPU.
+        max_overhead: most time for checks as a share of training time; None for no limit.
+        on_event: what to do when a class becomes provably unargmaxable, or is argmaxable again, or
+            the layer has NaN: "log", "warn", "stop" (training), "ignore", a callable that takes an
+            :class:`~unarg_callback.events.Event`, or its import path "package.module:function".
         name: the head's name in tags. Two monitors need different names or layers.
 
     Raises:
@@ -79,6 +105,8 @@ class UnargmaxabilityMonitor(Callback):
         patience: int | None = None,
         time_limit: float | None = None,
         device: str | None = None,
+        max_overhead: float | None = 0.03,
+        on_event: str | Callable[[Event], Any] | None = "log",
         name: str | None = None,
     ) -> None:
         super().__init__()
@@ -87,16 +115,22 @@ class UnargmaxabilityMonitor(Callback):
         self.name = name
         self._excluded = _excluded_ids(exclude)
         self._device = device or "cpu"
-        self._cadence = Cadence(every_n_steps)
         self._monitor = Monitor(
-            domain, patience=patience, time_limit=time_limit, device=self._device
+            domain,
+            patience=patience,
+            time_limit=time_limit,
+            device=self._device,
+            max_overhead=max_overhead,
+            on_event=on_event,
+            head=head_name(layer or "", name),
         )
+        self._schedule = Schedule(Cadence(every_n_steps), self._monitor.budget)
         # These two are set when training starts.
         self._path = layer
         self._names: tuple[str, ...] | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._started = False
-        self._shown: object = None
+        self._shown: dict[str, object] = {}
 
     @property
     def last_report(self) -> Report | None:
@@ -119,12 +153,13 @@ class UnargmaxabilityMonitor(Callback):
         return self._generate_state_key(head=self.name or self.layer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Builtins only, so that a checkpoint loads with ``weights_only=True``."""
-        return {"last_step": self._cadence.last, "monitor": self._monitor.state_dict()}
+        """Tensors and builtins only, so that a checkpoint loads with ``weights_only=True``."""
+        last = self._schedule.cadence.last
+        return {"last_step": last, "monitor": self._monitor.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; what is missing in it is as at the start."""
-        self._cadence.last = state_dict.get("last_step")
+        self._schedule.cadence.last = state_dict.get("last_step")
         self._monitor.load_state_dict(state_dict.get("monitor", {}))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -136,26 +171,50 @@ class UnargmaxabilityMonitor(Callback):
         usable_device(self._device)
         self._monitor.domain.bounds(found.features)
         self._require_own_head(trainer)
-        if self._cadence.restart(trainer.global_step):
+        if self._schedule.restart(trainer.global_step):
             self._monitor.forget()
-        self._warned, self._shown = False, None
+        self._monitor.head = self.head
+        self._warned, self._shown = set(), {}
         if not trainer.loggers:
             rank_zero_warn(
                 "UnargmaxabilityMonitor: the trainer has no logger, so what is found is only in "
                 "`records` and `last_report` of the callback and in `trainer.callback_metrics`"
             )
+        self._monitor.budget.start()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Check if enough optimizer steps were taken since the last check."""
-        if self._cadence.due(trainer.global_step):
+        """Check if enough optimizer steps were taken since the last check, and time allows it."""
+        step = trainer.global_step
+        if not self._schedule.due(step):
+            return
+        ready = self._schedule.ready(step)
+        if trainer.world_size > 1:
+            # The first process keeps the time.
+            ready = trainer.strategy.broadcast(ready, src=0)
+        if ready:
             self._check(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check what training ended with, unless that was just done."""
-        if trainer.global_step != self._cadence.last:
-            self._check(trainer, pl_module)
+        self._monitor.budget.stop()
+        if trainer.global_step != self._schedule.cadence.last or self._unfinished(trainer):
+            self._check(trainer, pl_module, final=True)
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Stop the clock: what comes until the next fit is no training."""
+        self._monitor.budget.stop()
+
+    def _unfinished(self, trainer: Trainer) -> bool:
+        """Whether the last check left something undecided for want of time, in any process."""
+        report = self._monitor.last_report
+        unfinished = report is not None and not report.complete
+        if trainer.world_size > 1:
+            unfinished = trainer.strategy.broadcast(unfinished, src=0)
+        return unfinished
 
     def _require_own_head(self, trainer: Trainer) -> None:
         """Raise if another monitor that has started writes to the same tags."""
@@ -172,54 +231,79 @@ class UnargmaxabilityMonitor(Callback):
             return tuple(read_labels(self.labels, classes))
         return None if self.labels is None else tuple(self.labels)
 
-    def _check(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _check(self, trainer: Trainer, pl_module: LightningModule, *, final: bool = False) -> None:
+        with self._monitor.budget.spending():
+            self._check_now(trainer, pl_module, final)
+
+    def _check_now(self, trainer: Trainer, pl_module: LightningModule, final: bool) -> None:
         step = trainer.global_step
-        self._cadence.mark(step)
+        due = self._schedule.begin(step)
         # Reading these may be a collective: every process has to.
         metrics = trainer.callback_metrics
         values: dict[str, float] = {}
         if trainer.is_global_zero:
-            record = self._record(pl_module, step)
+            record = self._record(pl_module, step, due, final)
             values = scalars(self.head, record)
             self._log(trainer, record, values)
+        stop = self._monitor.handler.stop_requested
         if trainer.world_size > 1:
             # Every process decides by the same numbers when to stop and what to save.
-            values = trainer.strategy.broadcast(values, src=0)
+            values, stop = trainer.strategy.broadcast((values, stop), src=0)
+        if stop:
+            self._monitor.handler.stop_requested = False
+            trainer.should_stop = True
         metrics.update({tag: torch.tensor(value) for tag, value in values.items()})
 
     @torch.no_grad()
-    def _record(self, pl_module: LightningModule, step: int) -> CheckRecord:
+    def _record(self, pl_module: LightningModule, step: int, due: int, final: bool) -> CheckRecord:
         """Copy the layer and check it, or note why that can't be done; training goes on."""
         try:
             found = find_layer(pl_module, self._path)
             layer = take_snapshot(
                 found, names=self._names, excluded=self._excluded, device=self._device
             )
-            return self._monitor.check(layer, step)
+            record = self._monitor.check(layer, step, due=due, final=final)
         except Exception as cause:  # A run of days must not end for its monitor.
             kind = "" if isinstance(cause, UnargError) else f"{type(cause).__name__}: "
-            self._warn_once(f"no check at step {step}: {kind}{cause}")
-            return self._monitor.skip(step, f"{kind}{cause}")
+            self._warn_once("check", f"no check at step {step}: {kind}{cause}")
+            not_finite = isinstance(cause, NotFiniteError)
+            return self._monitor.skip(step, f"{kind}{cause}", not_finite=not_finite)
+        if self._schedule.late(due, step):
+            share = self._monitor.budget.share
+            self._warn_once(
+                "late",
+                f"the check due at step {due} was made at step {step}: checks are thinned out to "
+                f"take at most {share:.1%} of training time (max_overhead)",
+            )
+        return record
 
-    def _warn_once(self, text: str) -> None:
-        if not self._warned:
+    def _warn_once(self, kind: str, text: str) -> None:
+        """Warn at the first time of each kind; later ones can be seen in the logged values."""
+        if kind not in self._warned:
             rank_zero_warn(f"UnargmaxabilityMonitor: {text}")
-            self._warned = True
+            self._warned.add(kind)
 
     def _log(self, trainer: Trainer, record: CheckRecord, values: dict[str, float]) -> None:
         monitor = self._monitor
         report = monitor.last_report if record.skipped is None else None
-        who = table(record, report, monitor.provable_since, monitor.potential_since)
-        changed = who.content != self._shown
-        self._shown = who.content
+        tables = {
+            text_tag(self.head): table(
+                record, report, monitor.provable_since, monitor.potential_since
+            )
+        }
+        if report is not None:
+            tables[risk_tag(self.head)] = risk_table(record, report, monitor.at_risk)
+        changed = {tag for tag, who in tables.items() if who.content != self._shown.get(tag)}
+        self._shown.update({tag: who.content for tag, who in tables.items()})
         for logger in trainer.loggers:
             if values:
                 logger.log_metrics(values, step=record.step)
             try:
-                _write_table(logger, self.head, who, record.step, changed)
+                for tag, who in tables.items():
+                    _write_table(logger, tag, who, record.step, tag in changed)
             except (OSError, ImportError, ValueError) as cause:
                 # The numbers are with the logger already; the table is not worth a run.
-                self._warn_once(f"the table of classes can't be written: {cause}")
+                self._warn_once("table", f"the table of classes can't be written: {cause}")
 
 
 def _excluded_ids(value: str | int | list[int] | None) -> tuple[int, ...]:
@@ -235,32 +319,33 @@ def _require_fit(
     OutputLayer(torch.zeros(found.classes, 1), names=names, excluded=excluded)
 
 
-def _write_table(logger: Logger, head: str, who: Table, step: int, changed: bool) -> None:
+def _write_table(logger: Logger, tag: str, who: Table, step: int, changed: bool) -> None:
     """Show the table in the way a logger has for text: see :class:`UnargmaxabilityMonitor`."""
     add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
     log_text = getattr(logger, "log_text", None)
     if add_text is not None:
         if changed:
-            add_text(text_tag(head), who.markdown(), global_step=step)
+            add_text(tag, who.markdown(), global_step=step)
     elif log_text is not None:
         if changed:
             log_text(
-                key=text_tag(head),
+                key=tag,
                 columns=list(who.columns),
                 data=[list(row) for row in who.rows],
                 step=step,
             )
     else:
-        _write_file(logger, head, who)
+        _write_file(logger, tag, who)
 
 
-def _write_file(logger: Logger, head: str, who: Table) -> None:
+def _write_file(logger: Logger, tag: str, who: Table) -> None:
     """Keep the latest table in the logger's directory; a logger without one gets none."""
     folder = getattr(logger, "log_dir", None) or logger.save_dir
     if not isinstance(folder, str | Path):
         return
     files = get_filesystem(folder)
     files.makedirs(str(folder), exist_ok=True)
-    path = f"{folder}/unargmaxable-{head.replace('/', '_')}.md"
+    _, head, what = tag.split("/", 1)[0], *tag.split("/", 1)[1].rsplit("/", 1)
+    path = f"{folder}/{what}-{head.replace('/', '_')}.md"
     with files.open(path, "w", encoding="utf-8") as file:
         file.write(who.markdown())

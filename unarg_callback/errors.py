@@ -17,3 +17,7 @@ class DomainError(UnargError):
 
 class CheckpointError(UnargError):
     """A file holds no readable output layer, or more than one."""
+
+
+class NotFiniteError(LayerError):
+    """A class that takes part has NaN or infinite weights or bias."""

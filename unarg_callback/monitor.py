@@ -1,4 +1,4 @@
-"""When to check a layer, and what is known since when; no training framework is needed."""
+"""Check a layer again and again, within a budget; no training framework is needed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,31 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+import torch
+from numpy.typing import ArrayLike, NDArray
 
+from unarg_callback.budget import OverheadBudget
+from unarg_callback.early_warning import AtRisk, LeadHistory, forewarned
 from unarg_callback.errors import UnargError
+from unarg_callback.events import Event, EventHandler, changes, last_decided
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
+from unarg_callback.incremental import IncrementalVerifier
 from unarg_callback.report import Report
-from unarg_callback.verification import verify
 
 KEPT_RECORDS = 1000
 """Most records in a saved state, the latest; it bounds the size of a checkpoint."""
+
+AT_RISK = 50
+"""Most classes on the list of those at risk."""
+
+_DEEPENED = 64
+"""Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
+_CREDIT = 0.5
+"""Seconds that checks may take in all however short the training, so that small runs have some."""
+_USEFUL = 1.5
+"""A check waits for time for so many times what it needs before its first verdict."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,17 @@ class CheckRecord:
         reflections: steps that the search spent, over all classes.
         seconds: wall time.
         complete: False if a time limit cut the check short.
+        due: step at which the check fell due; before ``step`` if it had to wait for its budget.
+        warm: whether it started from the proofs of the check before.
+        kept: witnesses settled by the bound on their lead's change.
+        evaluated: witnesses tried again.
+        recertified: certificates that hold with new weights over the rivals they had.
+        searched: classes searched for a witness.
+        solved: classes that came to the exact stage.
+        oldest: most checks for which a class has been undecided.
+        lost: classes argmaxable when last decided and provably unargmaxable now.
+        forewarned: of these, how many the check before had listed as at risk.
+        leads: quantiles of the relative leads of argmaxable classes.
         skipped: why there was no check (all counts are then 0), or None.
     """
 
@@ -54,6 +79,17 @@ class CheckRecord:
     reflections: int = 0
     seconds: float = 0.0
     complete: bool = True
+    due: int = 0
+    warm: bool = False
+    kept: int = 0
+    evaluated: int = 0
+    recertified: int = 0
+    searched: int = 0
+    solved: int = 0
+    oldest: int = 0
+    lost: int = 0
+    forewarned: int = 0
+    leads: dict[str, float] = field(default_factory=dict)
     skipped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,57 +101,6 @@ class CheckRecord:
         """Inverse of :meth:`to_dict`; unknown fields are left out, missing ones get defaults."""
         known = {key: values[key] for key in cls.__dataclass_fields__ if key in values}
         return cls(**known)
-
-
-class Cadence:
-    """Tells when a multiple of ``every_n_steps`` has been passed since the last check.
-
-    Steps may jump (several optimizers) or repeat (gradient accumulation): a multiple that was
-    jumped over is due at the next step seen, and no step is due twice.
-
-    Args:
-        every_n_steps: at least 1, or 0 for never.
-        at_start: whether step 0 is due, once.
-
-    >>> cadence = Cadence(5)
-    >>> for step in (0, 2, 4, 4, 6, 6, 8, 10):
-    ...     if cadence.due(step):
-    ...         cadence.mark(step)
-    ...         print(step)
-    6
-    10
-    """
-
-    def __init__(self, every_n_steps: int, *, at_start: bool = False) -> None:
-        if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, int):
-            raise UnargError(f"every_n_steps is {every_n_steps!r}; expected an integer")
-        if every_n_steps < 0:
-            raise UnargError(
-                f"every_n_steps is {every_n_steps}; expected 1 or more, or 0 for never"
-            )
-        self.every_n_steps = every_n_steps
-        self.at_start = at_start
-        self.last: int | None = None
-        """Step that was marked last, or None."""
-
-    def due(self, step: int) -> bool:
-        """Whether a check is due at this step; asking changes nothing."""
-        if self.every_n_steps == 0 or step == self.last:
-            return False
-        if self.last is None and step == 0:
-            return self.at_start
-        return step // self.every_n_steps > (self.last or 0) // self.every_n_steps
-
-    def mark(self, step: int) -> None:
-        """Note that the check of this step was done."""
-        self.last = step
-
-    def restart(self, step: int) -> bool:
-        """Begin at ``step``: a mark beyond it is of an earlier run; tells whether there was one."""
-        earlier = self.last is not None and self.last > step
-        if earlier:
-            self.last = None
-        return earlier
 
 
 @dataclass
@@ -136,13 +121,20 @@ class _Since:
 
 
 class Monitor:
-    """Checks one layer again and again, and remembers since when each class has been out of reach.
+    """Checks one layer again and again, each time from the proofs of the last check.
+
+    It remembers since when each class has been out of reach, and which may soon be.
 
     Args:
         domain: where the layer's input may lie; see :meth:`Domain.of`.
         patience: as for :func:`verify`.
         time_limit: seconds for each check, or None.
         device: where the search runs, or None for where the layer lies.
+        max_overhead: most time for checks, as a share of training time; None for no limit. It
+            counts once ``budget.start()`` was called. What doesn't fit waits for the next check.
+        on_event: what to do when a class becomes unargmaxable or comes back; see
+            :class:`EventHandler`.
+        head: the layer's name in events.
 
     >>> monitor = Monitor("box:10")
     >>> layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [-0.1, 0.0]])
@@ -158,19 +150,30 @@ class Monitor:
         patience: int | None = None,
         time_limit: float | None = None,
         device: str | None = None,
+        max_overhead: float | None = None,
+        on_event: Any = None,
+        head: str = "output",
     ) -> None:
         if patience is not None and not (isinstance(patience, int) and patience >= 0):
             raise UnargError(f"patience is {patience}; expected a whole number from 0")
         if time_limit is not None and not time_limit > 0:
             raise UnargError(f"time_limit is {time_limit}; expected seconds above 0")
         self.domain = Domain.of(domain)
-        self.patience = patience
         self.time_limit = time_limit
-        self.device = device
+        self.head = head
+        self.budget = OverheadBudget(max_overhead, credit=_CREDIT)
+        self.handler = EventHandler.of(on_event)
         self.last_report: Report | None = None
         """What the last check found; it is not part of the saved state."""
+        self.at_risk: tuple[AtRisk, ...] = ()
+        """Argmaxable classes that lead by little or by less and less, the most urgent first."""
         self.records: list[CheckRecord] = []
         """One a check, in order of time."""
+        self._verifier = IncrementalVerifier(
+            self.domain, patience=patience, device=device, deepen=_DEEPENED
+        )
+        self._history = LeadHistory()
+        self._decided: NDArray[np.int8] | None = None
         self._provable = _Since()
         self._potential = _Since()
         self._classes: int | None = None
@@ -185,7 +188,9 @@ class Monitor:
         """Step since which each class has been left unproven by the search at every check."""
         return dict(self._potential.steps)
 
-    def check(self, layer: OutputLayer, step: int) -> CheckRecord:
+    def check(
+        self, layer: OutputLayer, step: int, *, due: int | None = None, final: bool = False
+    ) -> CheckRecord:
         """Verify the layer, starting from the last check's proofs, and record the outcome.
 
         The verdicts are those of a check from scratch; what was known only saves time. A layer with
@@ -194,65 +199,89 @@ class Monitor:
         Args:
             layer: a copy that nobody changes meanwhile.
             step: optimizer steps taken when it was copied.
+            due: step at which the check fell due, if it had to wait.
+            final: whether it is the last one, which the budget doesn't limit.
         """
-        before = self.last_report
-        if before is not None and (before.classes, before.dim) != (layer.classes, layer.dim):
-            before = self.last_report = None
         if self._classes != layer.classes:
             self.forget()
             self._classes = layer.classes
-        report = verify(
-            layer,
-            self.domain,
-            patience=self.patience,
-            time_limit=self.time_limit,
-            device=self.device,
-            warm_start=before,
-        )
-        return self._record(report, step)
+        with self.budget.spending():
+            report = self._verifier.update(layer, time_limit=self._limit(final))
+            essential = report.reuse.essential_seconds
+            self.budget.learn(_USEFUL * essential)
+            return self._record(report, step, step if due is None else due)
 
-    def skip(self, step: int, reason: str) -> CheckRecord:
-        """Record that there was no check at this step; since-when of each class stays."""
-        record = CheckRecord(step=step, skipped=reason)
+    def skip(self, step: int, reason: str, *, not_finite: bool = False) -> CheckRecord:
+        """Record that there was no check at this step; since-when of each class stays.
+
+        Args:
+            step: optimizer steps taken.
+            reason: why.
+            not_finite: whether the layer has NaN or inf, which is an event.
+        """
+        record = CheckRecord(step=step, due=step, skipped=reason)
         self.records.append(record)
         # What an earlier layer was like would be read as the answer for this one.
         self.last_report = None
+        if not_finite:
+            self.handler.handle([Event("not_finite", step, head=self.head)])
         return record
 
     def forget(self) -> None:
         """Forget what is known of the layer, as before the first check; the records stay."""
-        self.last_report = None
+        self._verifier.reset()
+        self.last_report = self._decided = None
+        self.at_risk = ()
+        self._history = LeadHistory()
         self._provable, self._potential = _Since(), _Since()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a later run needs to go on: builtins only, and at most the latest 1,000 records.
+        """What a later run needs to go on, proofs included: tensors and builtins.
 
-        Its size grows with the number of classes that are out of reach: four integers each.
+        Some 0.6 of the layer's size, and at most the latest 1,000 records.
         """
+        decided = None if self._decided is None else torch.from_numpy(self._decided)
         return {
-            "version": 1,
+            "version": 2,
             "classes": self._classes,
             "domain": str(self.domain),
             "provable_since": self._provable.state(),
             "potential_since": self._potential.state(),
             "records": [record.to_dict() for record in self.records[-KEPT_RECORDS:]],
+            "decided": decided,
+            "proofs": self._verifier.state_dict(),
+            "leads": self._history.state_dict(),
+            "at_risk": [asdict(entry) for entry in self.at_risk],
+            "budget": self.budget.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up what :meth:`state_dict` gave; what is missing is as at the start.
 
-        The proofs are not in it: the next check is one from scratch. What was found in another
+        The next check starts from the proofs, and tries each again. What was found in another
         domain says nothing about this one: only its records are kept.
         """
-        self._classes = state.get("classes")
         self.forget()
+        self._classes = state.get("classes")
+        self.records = [CheckRecord.from_dict(record) for record in state.get("records", [])]
+        self.budget.load_state_dict(state.get("budget", {}))
+        # It says itself, in the next report, if these are of no use.
+        self._verifier.load_state_dict(state.get("proofs", {}))
         if state.get("domain") == str(self.domain):
             self._provable.load(state.get("provable_since", {}))
             self._potential.load(state.get("potential_since", {}))
-        self.records = [CheckRecord.from_dict(record) for record in state.get("records", [])]
-        self.last_report = None
+            self._history.load_state_dict(state.get("leads", {}))
+            decided = state.get("decided")
+            self._decided = None if decided is None else decided.cpu().numpy().astype(np.int8)
+            self.at_risk = tuple(AtRisk(**entry) for entry in state.get("at_risk", []))
 
-    def _record(self, report: Report, step: int) -> CheckRecord:
+    def _limit(self, final: bool) -> float | None:
+        """Seconds for a check that begins now."""
+        allowance = float("inf") if final else self.budget.allowance
+        limit = min(allowance, float("inf") if self.time_limit is None else self.time_limit)
+        return None if limit == float("inf") else limit
+
+    def _record(self, report: Report, step: int, due: int) -> CheckRecord:
         was_provable = self._provable.steps
         provable = report.ids(Status.UNARGMAXABLE)
         argmaxable = set(report.ids(Status.ARGMAXABLE).tolist())
@@ -262,10 +291,12 @@ class Monitor:
         self._potential.update(
             np.flatnonzero(report.potential | (report.status == Status.UNDECIDED)), step
         )
+        lost, warned = self._look_ahead(report, step)
         self.last_report = report
-        counts = report.counts
+        counts, reuse = report.counts, report.reuse
         record = CheckRecord(
             step=step,
+            due=due,
             classes=report.classes,
             argmaxable=counts["argmaxable"],
             provable=counts["unargmaxable"],
@@ -278,6 +309,29 @@ class Monitor:
             reflections=int(report.reflections.sum()),
             seconds=float(report.seconds),
             complete=bool(report.complete),
+            warm=reuse.warm,
+            kept=reuse.kept,
+            evaluated=reuse.evaluated,
+            recertified=reuse.recertified,
+            searched=reuse.searched,
+            solved=reuse.solved,
+            oldest=int(report.age.max(initial=0)),
+            lost=lost,
+            forewarned=warned,
+            leads=self._history.quantiles(),
         )
         self.records.append(record)
         return record
+
+    def _look_ahead(self, report: Report, step: int) -> tuple[int, int]:
+        """Tell of changes, list who is at risk; return how many were lost, and of these listed."""
+        events = changes(
+            self._decided, report.status, step=step, names=report.names, head=self.head
+        )
+        self._decided = last_decided(self._decided, report.status)
+        lost = [index for e in events if e.kind == "unargmaxable" for index in e.classes]
+        warned = forewarned(self.at_risk, lost)
+        self._history.update(report.status, report.lead, report.scale, report.measured)
+        self.at_risk = self._history.at_risk(AT_RISK)
+        self.handler.handle(events)
+        return len(lost), warned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,31 @@ from numpy.typing import NDArray
 
 from unarg_callback.files import replacing
 from unarg_callback.geometry.domain import Domain
+from unarg_callback.geometry.evidence import Evidence
 from unarg_callback.geometry.proof import Proofs, Status
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What an incremental check took over, and what it had to do; all zero for one from scratch.
+
+    Args:
+        warm: whether it started from the proofs of an earlier check.
+        kept: witnesses that the bound on their lead's change settled.
+        evaluated: witnesses that were tried again.
+        recertified: certificates that hold with new weights over the rivals they had.
+        searched: classes that were searched for a witness.
+        solved: classes that came to the exact stage.
+        essential_seconds: what the check took before its first verdict.
+    """
+
+    warm: bool = False
+    kept: int = 0
+    evaluated: int = 0
+    recertified: int = 0
+    searched: int = 0
+    solved: int = 0
+    essential_seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +49,22 @@ class Report:
         dim: d, features of the layer.
         domain: where the input may lie.
         min_lead: what a lead must exceed, in units of the logits.
+        scale: range of the logits over the domain, which leads may be measured by; infinite in the
+            free domain.
         status: (C,) int8, values of :class:`Status`.
         lead: (C,) float64. Argmaxable: a proven lower bound on the best lead (the lead of the
             witness, less its rounding bound). Unargmaxable: a proven upper bound. Else NaN.
+        measured: (C,) bool, False where the lead of an argmaxable class is only what an incremental
+            check knows that it can't have fallen below.
         reflections: (C,) int64, reflections that the search spent on the class.
         rival: (C,) int64, who beats it: the heaviest rival of its certificate, or for an undecided
             class the last to win against it; -1 where there is none.
         duplicate_of: (C,) int64, lowest other class with the same row and bias, or -1.
         potential: (C,) bool, left unproven by the approximate search: *potentially unargmaxable*.
+        age: (C,) int64, checks since a class was last decided: 0 where it is decided now.
+        reuse: what an incremental check took over from the one before.
         names: C names or None.
-        proofs: a witness for every argmaxable and a certificate for every unargmaxable class.
+        evidence: the proofs in compact form.
         seconds: wall time of the check.
         complete: False if a time limit cut the check short.
         notes: what a reader should know besides, a sentence each.
@@ -42,17 +73,26 @@ class Report:
     dim: int
     domain: Domain
     min_lead: float
+    scale: float
     status: NDArray[np.int8]
     lead: NDArray[np.float64]
+    measured: NDArray[np.bool_]
     reflections: NDArray[np.int64]
     rival: NDArray[np.int64]
     duplicate_of: NDArray[np.int64]
     potential: NDArray[np.bool_]
+    age: NDArray[np.int64]
+    reuse: Reuse
     names: tuple[str, ...] | None
-    proofs: Proofs
+    evidence: Evidence
     seconds: float
     complete: bool
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def proofs(self) -> Proofs:
+        """A witness for every argmaxable and a certificate for every unargmaxable class."""
+        return self.evidence.proofs()
 
     @property
     def classes(self) -> int:
@@ -117,7 +157,7 @@ class Report:
 
     def save_proofs(self, path: str | Path) -> Path:
         """Write all proofs to an npz file; see :class:`Proofs`."""
-        return self.proofs.save(path)
+        return self.evidence.proofs().save(path)
 
     def summary(self) -> str:
         """One line: how many of what, in which domain, and whether the check is complete."""

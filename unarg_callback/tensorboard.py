@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from unarg_callback.early_warning import AtRisk
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitor import CheckRecord
 from unarg_callback.report import Report, printable
@@ -31,6 +32,11 @@ def text_tag(head: str) -> str:
     return f"unarg/{head}/unargmaxable"
 
 
+def risk_tag(head: str) -> str:
+    """Tag of the table of classes at risk."""
+    return f"unarg/{head}/at_risk"
+
+
 def scalars(head: str, record: CheckRecord) -> dict[str, float]:
     """Values of one check by tag; none if it was skipped.
 
@@ -46,6 +52,9 @@ def scalars(head: str, record: CheckRecord) -> dict[str, float]:
         f"unarg/{head}/duplicates": float(record.duplicates),
         f"unarg_cost/{head}/seconds": record.seconds,
         f"unarg_cost/{head}/reflections": float(record.reflections),
+        f"unarg_cost/{head}/reused": _reused(record),
+        f"unarg_cost/{head}/late_steps": float(record.step - record.due),
+        **{f"unarg_lead/{head}/{name}": value for name, value in record.leads.items()},
     }
 
 
@@ -74,7 +83,7 @@ class Table:
         """The table in Markdown; no name can end a cell, a row or the table, or start markup."""
         lines = ["\n\n".join(_escaped(sentence) for sentence in self.caption)]
         if self.rows:
-            right = {"class", "since step"}
+            right = {"class", "since step", "lead, % of range", "change a check"}
             rule = ["---:" if column in right else ":---" for column in self.columns]
             cells = [self.columns, tuple(rule)]
             cells += [tuple(_escaped(cell) for cell in row) for row in self.rows]
@@ -112,6 +121,32 @@ def table(
     return Table(_caption(record, report), columns, rows, max(len(listed) - limit, 0))
 
 
+def risk_table(record: CheckRecord, report: Report, at_risk: Sequence[AtRisk]) -> Table:
+    """The table of argmaxable classes that may soon be lost, the most urgent first.
+
+    Args:
+        record: the check.
+        report: what it found.
+        at_risk: the classes.
+    """
+    named = report.names is not None
+    columns = ("class", *(["token"] if named else []), "lead, % of range", "change a check")
+    rows = tuple(
+        (
+            str(entry.index),
+            *((visible(report.name(entry.index)),) if named else ()),
+            f"{100 * entry.lead:.3g}",
+            f"{100 * entry.trend:+.2g}",
+        )
+        for entry in at_risk
+    )
+    caption = (
+        f"Step {record.step:,}: the argmaxable classes with the lowest leads to expect at the next "
+        "check, in percent of the range of the logits.",
+    )
+    return Table(caption, columns, rows)
+
+
 def visible(name: str) -> str:
     r"""A class name in which every character can be seen: controls escaped, outer spaces marked.
 
@@ -120,6 +155,12 @@ def visible(name: str) -> str:
     """
     text = re.sub(r"^ +| +$| {2,}", lambda match: _SPACE * len(match[0]), printable(name))
     return text or "(empty)"
+
+
+def _reused(record: CheckRecord) -> float:
+    """Share of the classes settled by what the check before had proven."""
+    checked = record.classes - record.excluded
+    return (record.kept + record.recertified) / checked if checked else 0.0
 
 
 def _ranked(

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.search import Floats, Stage, random_layer
 from unarg_callback import Domain, Status, Witness, check
 from unarg_callback.geometry.checker import WitnessCheck
+from unarg_callback.geometry.compact import fit_to_domain
 from unarg_callback.search.frame import raw_frame
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.reflect import (
     SearchState,
     braid_reflect,
-    fit_to_domain,
     paper_search,
     reflect,
 )

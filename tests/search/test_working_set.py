@@ -16,7 +16,7 @@ def neighbours(classes: int = 300, dim: int = 4) -> tuple[Stage, Neighbours]:
 
 @pytest.mark.parametrize(
     ("dim", "count", "expected"),
-    [(16, 5000, 256), (512, 30000, 2052), (16, 100, 99), (16, 1, 0), (16, 0, 0)],
+    [(16, 5000, 160), (512, 30000, 2052), (16, 100, 99), (16, 1, 0), (16, 0, 0)],
 )
 def test_how_many_rivals(dim: int, count: int, expected: int) -> None:
     assert working_set_size(dim, count) == expected

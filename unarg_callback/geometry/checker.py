@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from unarg_callback.errors import DomainError
 from unarg_callback.geometry.barycentric import barycentric_bound
+from unarg_callback.geometry.compact import Grid, fit_to_domain
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.leaders import LeadEvaluator
@@ -79,12 +81,15 @@ class Checker:
         low, high = domain.bounds(layer.dim)
         self.low = torch.from_numpy(low).to(layer.device)
         self.high = torch.from_numpy(high).to(layer.device)
+        self.grid = Grid.of(self.low, self.high)
+        """Where the search puts its points, so that they are small to keep; None in full."""
         usable = sweep_dtype == torch.float64 or (
             float32_products_are_ieee(layer.device) and self._holds_float32_points()
         )
         self.sweep = LeadEvaluator(layer, sweep_dtype if usable else torch.float64)
         self._double: LeadEvaluator | None = None
-        self.min_lead = self._default_min_lead() if min_lead is None else float(min_lead)
+        default = 0.0 if domain.is_free else RELATIVE_MIN_LEAD * self.logit_range
+        self.min_lead = default if min_lead is None else float(min_lead)
         if not (math.isfinite(self.min_lead) and self.min_lead >= 0):
             given = "the box is so large that logits overflow" if min_lead is None else "given"
             raise DomainError(
@@ -99,6 +104,11 @@ class Checker:
             same = self.sweep.dtype == torch.float64
             self._double = self.sweep if same else LeadEvaluator(self.layer, torch.float64)
         return self._double
+
+    def fit(self, points: Tensor) -> Tensor:
+        """(n, d) points of the domain in the sweep's dtype, on the grid, near (n, d) float64."""
+        fitted = fit_to_domain(points, self.low, self.high, self.sweep.dtype)
+        return fitted if self.grid is None else self.grid.round(fitted)
 
     def witnesses(self, targets: Tensor, points: Tensor) -> WitnessCheck:
         """Check n candidate witnesses.
@@ -141,13 +151,15 @@ class Checker:
 
         Args:
             targets: (n,) int64.
-            supports: (n, m) int64, padded with any position at weight 0.
+            supports: (n, m) int64, padded with any number at weight 0.
             weights: (n, m) float64.
 
         Returns:
             (n,) bool accepted, (n,) float64 upper bound on every lead.
         """
         unit = self.sweep.unit
+        known = (supports >= 0) & (supports < self.sweep.count)
+        supports = torch.where(known, supports, 0)
         own, flat = self.sweep.active[targets], self.sweep.active[supports.reshape(-1)]
         rivals = self.layer.rows(flat).reshape(*supports.shape, self.layer.dim)
         difference = self.layer.rows(own)[:, None] - rivals
@@ -170,7 +182,7 @@ class Checker:
         # Two more roundings; a bound of exactly 0 stays exact.
         bound = bound + bound.abs() * gamma(4)
         valid = (~used | ((weights >= _LEAST_WEIGHT) & (weights <= 1 / _LEAST_WEIGHT))).all(1)
-        valid &= ~((supports == targets[:, None]) & used).any(1)
+        valid &= (known | ~used).all(1) & ~((supports == targets[:, None]) & used).any(1)
         valid &= torch.isfinite(bound) & (total > 0)
         return valid & (bound <= self.min_lead), bound
 
@@ -207,10 +219,14 @@ class Checker:
         ids = self.sweep.active[torch.as_tensor(at, device=self.layer.device)]
         return self.layer.rows(ids).cpu().numpy(), self.layer.biases(ids).cpu().numpy()
 
-    def _default_min_lead(self) -> float:
-        """``RELATIVE_MIN_LEAD * (max_i max_x z_i - min_i min_x z_i)``, logits of centred rows."""
-        if self.domain.is_free or not self.sweep.count:
-            return 0.0
+    @cached_property
+    def logit_range(self) -> float:
+        """``max_i max_x z_i - min_i min_x z_i``, logits of centred rows: the scale of the leads.
+
+        Infinite in the free domain, and 0 for a layer without classes.
+        """
+        if not self.sweep.count or self.domain.is_free:
+            return float("inf") if self.sweep.count else 0.0
         centre = self.low / 2 + self.high / 2
         radius = self.high / 2 - self.low / 2
         top, bottom = -float("inf"), float("inf")
@@ -221,7 +237,7 @@ class Checker:
             reach = (rows.abs() * radius).sum(1)
             top = max(top, float((middle + reach).amax()))
             bottom = min(bottom, float((middle - reach).amin()))
-        return RELATIVE_MIN_LEAD * (top - bottom) * self.sweep.unit
+        return (top - bottom) * self.sweep.unit
 
 
 @dataclass(frozen=True, eq=False)

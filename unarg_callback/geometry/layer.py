@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from unarg_callback.errors import LayerError
+from unarg_callback.errors import LayerError, NotFiniteError
 from unarg_callback.geometry.rounding import subnormals_are_flushed
 
 _EXACT_INTEGER = 2**53
@@ -115,6 +115,14 @@ class OutputLayer:
         moved.bias = None if self.bias is None else self.bias.to(device)
         return moved
 
+    def copy(self) -> OutputLayer:
+        """Return the same layer with tensors of its own."""
+        own = object.__new__(OutputLayer)
+        own.__dict__.update(self.__dict__)
+        own.weight = self.weight.clone()
+        own.bias = None if self.bias is None else self.bias.clone()
+        return own
+
     def require_plain_values(self) -> None:
         """Raise if this thread would read some of the layer's values as zero.
 
@@ -179,7 +187,7 @@ class OutputLayer:
             if len(bad):
                 ids = self.active[bad].tolist()
                 more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
-                raise LayerError(
+                raise NotFiniteError(
                     f"{what} has NaN or inf in {len(ids)} class(es): {ids[:5]}{more}; expected "
                     "finite values (exclude these classes, or check an earlier snapshot)"
                 )

@@ -7,13 +7,14 @@ from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.certify import Certifier
-from unarg_callback.search.exact import LIMIT, NUMERICAL, Outcome, Window
+from unarg_callback.search.exact import DEADLINE, LIMIT, NUMERICAL, Outcome, Window
 from unarg_callback.search.interior_point import InteriorPoint
 from unarg_callback.search.limits import Limits
 
 _ITERATIONS = 120
 _CUTS = 32
-_ELEMENTS = 2**20
+_TRY_EVERY = 3
+_ELEMENTS = 5 * 2**18
 _LARGEST_BATCH = 256
 _TRIMS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-8, 0.0)
 _SMALLEST_GAP = 1e-13
@@ -72,7 +73,7 @@ class _Batch:
 
     def run(self) -> list[Outcome]:
         """Iterate until every class has left; return an outcome for each target."""
-        for _ in range(_ITERATIONS):
+        for iteration in range(1, _ITERATIONS + 1):
             if not len(self.alive) or self.limits.reached():
                 break
             moved = self.problem.step()
@@ -86,14 +87,18 @@ class _Batch:
             # Beaten points teach most where they are near the optimum.
             close = ended | (gap <= torch.minimum(self.problem.lead, 0.3 * tested))
             promising = (self.problem.lead > threshold) & close & ~leaves
-            accepted, extended = self._try_points(promising, gap)
+            # A few points cost as much to try as many.
+            now = promising if iteration % _TRY_EVERY == 0 else promising & ended
+            accepted, extended = self._try_points(now, gap, ended)
             leaves |= accepted | (ended & ~extended)
             if bool(leaves.any()):
                 keep = (~leaves).nonzero().squeeze(1)
                 self.problem, self.alive = self.problem.keep(keep), self.alive[keep]
         left = set(self.alive.tolist())
+        unfinished = DEADLINE if self.limits.cut_short else LIMIT
         return [
-            self.outcomes.get(at) or Outcome(int(target), reason=LIMIT if at in left else NUMERICAL)
+            self.outcomes.get(at)
+            or Outcome(int(target), reason=unfinished if at in left else NUMERICAL)
             for at, target in enumerate(self.targets)
         ]
 
@@ -134,33 +139,41 @@ class _Batch:
                 break
         return best
 
-    def _try_points(self, candidate: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
+    def _try_points(self, candidate: Tensor, gap: Tensor, ended: Tensor) -> tuple[Tensor, Tensor]:
         """Offer the points of candidates to the checker.
+
+        Those of classes that have ended are tried in float64; before, the sweep's dtype will do.
 
         Returns:
             Who was accepted, and who was beaten by rivals outside its working set, which it then
             got into it.
         """
         accepted, extended = torch.zeros_like(candidate), torch.zeros_like(candidate)
-        at = candidate.nonzero().squeeze(1)
-        if not len(at):
-            return accepted, extended
-        position = self.alive[at]
-        self.tested_gap[position] = gap[at]
-        targets = self.targets[position.cpu()]
-        points = self.window.points(self.problem.point[at])
-        found = self.checker.witnesses(targets, points)
-        for row in found.accepted.nonzero().squeeze(1).tolist():
-            self.outcomes[int(position[row])] = Outcome(
-                int(targets[row]), points[row], float(found.lead[row])
-            )
-        accepted[at[found.accepted]] = True
-        lost = (~found.accepted).nonzero().squeeze(1)
-        if len(lost):
-            ids, above = self.checker.double.strongest(targets[lost.cpu()], points[lost], _CUTS)
-            matters = above >= -self.checker.min_lead
-            for row, rivals, beats in zip(lost.tolist(), ids, matters, strict=True):
-                extended[at[row]] = self._extend(int(at[row]), rivals[beats])
+        for part, evaluator in (
+            (candidate & ~ended, self.checker.sweep),
+            (candidate & ended, self.checker.double),
+        ):
+            at = part.nonzero().squeeze(1)
+            if not len(at):
+                continue
+            position = self.alive[at]
+            self.tested_gap[position] = gap[at]
+            targets = self.targets[position.cpu()]
+            points = self.window.points(self.problem.point[at])
+            if evaluator.dtype != points.dtype:
+                points = self.checker.fit(points)
+            found = self.checker.witnesses(targets, points)
+            for row in found.accepted.nonzero().squeeze(1).tolist():
+                self.outcomes[int(position[row])] = Outcome(
+                    int(targets[row]), points[row].double(), float(found.lead[row])
+                )
+            accepted[at[found.accepted]] = True
+            lost = (~found.accepted).nonzero().squeeze(1)
+            if len(lost):
+                ids, above = evaluator.strongest(targets[lost.cpu()], points[lost], _CUTS)
+                matters = above >= -self.checker.min_lead
+                for row, rivals, beats in zip(lost.tolist(), ids, matters, strict=True):
+                    extended[at[row]] = self._extend(int(at[row]), rivals[beats])
         return accepted, extended
 
     def _extend(self, at: int, rivals: Tensor) -> bool:

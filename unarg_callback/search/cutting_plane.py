@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.certify import Certifier
-from unarg_callback.search.exact import LIMIT, NUMERICAL, Outcome, Window
+from unarg_callback.search.exact import DEADLINE, LIMIT, NUMERICAL, Outcome, Window
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.linear_program import LinearProgram, Solution
 
@@ -40,7 +40,7 @@ class CuttingPlane:
         outcomes: list[Outcome] = []
         for target, seeds in zip(targets.tolist(), rivals[:, :_SEEDS], strict=True):
             if limits.reached():
-                outcomes.append(Outcome(target, reason=LIMIT))
+                outcomes.append(Outcome(target, reason=DEADLINE))
             else:
                 outcomes.append(_Programme(self, target, limits).run(seeds))
         return outcomes
@@ -67,7 +67,7 @@ class _Programme:
         for _ in range(_ROUNDS):
             found = self.program.solve(self.limits.remaining())
             if found is None:
-                return Outcome(target, reason=LIMIT)
+                return Outcome(target, reason=DEADLINE if self.limits.reached() else LIMIT)
             certificate = self._certificate(found)
             if certificate is not None:
                 return certificate

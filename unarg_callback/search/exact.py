@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +16,8 @@ from unarg_callback.search.limits import Limits
 
 _FREE_REACH = 1e4
 
-LIMIT = "the exact stage reached its limit of iterations or time"
+LIMIT = "the exact stage reached its limit of iterations"
+DEADLINE = "the time limit came first"
 NUMERICAL = "the best lead is too close to min_lead to tell in float64"
 FAILED = "the exact stage failed"
 """Why a class may be undecided."""
@@ -69,14 +70,19 @@ class Window:
     def of(cls, checker: Checker, frame: Frame) -> Window:
         """Return the window of the checker's domain."""
         if not checker.domain.is_free:
-            low, high = checker.low, checker.high
-            return cls(low / 2 + high / 2, high / 2 - low / 2, checker)
+            return cls.over_box(checker)
         biases = checker.sweep.biases(slice(None))
         spread = float(biases.amax() - biases.amin())
         # Whitened logits vary by about |y|: far enough out for biases to count little, and where
         # there are none any size will do.
         reach = _FREE_REACH * spread if spread > 0 else 1.0
         return cls(torch.zeros_like(checker.low), frame.root * reach, checker)
+
+    @classmethod
+    def over_box(cls, checker: Checker) -> Window:
+        """Return the window of a box, which is the box."""
+        low, high = checker.low, checker.high
+        return cls(low / 2 + high / 2, high / 2 - low / 2, checker)
 
     def constraints(self, targets: Tensor, rivals: Tensor) -> tuple[Tensor, Tensor]:
         """(n, m, d) rows ``a_i`` and (n, m) offsets ``beta_i``, in units of the evaluator.
@@ -101,21 +107,6 @@ class Window:
         """(n, d) points x of the domain from (n, d) u."""
         moved = u * self.spread if self.spread.ndim == 1 else u @ self.spread.T
         return (self.centre + moved).clamp(self.checker.low, self.checker.high)
-
-
-@dataclass(eq=False)
-class Seeds:
-    """Which rivals to try first for each class.
-
-    Args:
-        rivals: (n, m) int64, for the n targets in their order.
-        known: (A,) bool, classes known to be argmaxable.
-        pool: rivals that carried earlier certificates.
-    """
-
-    rivals: Tensor
-    known: Tensor
-    pool: list[int] = field(default_factory=list)
 
 
 class ExactWay(Protocol):

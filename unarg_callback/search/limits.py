@@ -22,6 +22,11 @@ class Limits:
         self.cut_short = False
         """Whether work was left undone because of the deadline."""
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is a deadline."""
+        return self._end is not None
+
     def reached(self) -> bool:
         """Tell whether the deadline is past, and remember that it stopped someone."""
         if self._end is not None and time.monotonic() >= self._end:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unarg_callback.geometry.checker import Checker, WitnessCheck
-from unarg_callback.geometry.rounding import inward, plain_arithmetic
+from unarg_callback.geometry.rounding import plain_arithmetic
 from unarg_callback.search.frame import Frame, raw_frame
 from unarg_callback.search.limits import Limits
 
@@ -86,30 +86,6 @@ class SearchState:
         return int(self.proven.sum()) - before
 
 
-def fit_to_domain(points: Tensor, low: Tensor, high: Tensor, dtype: torch.dtype) -> Tensor:
-    """Move points into the box, and round them to ``dtype`` without leaving it.
-
-    Where the box holds the origin inside, a point is scaled towards it, which keeps the order of
-    the logits but for their biases; elsewhere it is clipped.
-
-    Args:
-        points: (n, d) float64.
-        low: (d,) float64, -inf in the free domain.
-        high: (d,) float64.
-        dtype: of the result.
-    """
-    if bool(torch.isinf(low).any()):
-        return points.to(dtype)
-    if bool(((low < 0) & (high > 0)).all()):
-        ratio = torch.maximum(points / high, points / low).amax(1, keepdim=True)
-        points = points / ratio.clamp_min(1.0)
-    return (
-        points.clamp(low, high)
-        .to(dtype)
-        .clamp(inward(low, dtype, up=True), inward(high, dtype, up=False))
-    )
-
-
 def reflect(
     checker: Checker, frame: Frame, targets: Tensor, points: Tensor, rival: Tensor
 ) -> Tensor:
@@ -136,6 +112,30 @@ def reflect(
     return torch.where(torch.isfinite(moved), moved, exact)
 
 
+def evaluate(checker: Checker, state: SearchState, targets: Tensor, limits: Limits) -> int:
+    """Try classes at the points where they stand; ``state`` is updated in place.
+
+    Args:
+        checker: decides.
+        state: holds the points.
+        targets: (n,) int64 on the CPU.
+        limits: when to stop; the first part is tried whatever they say.
+
+    Returns:
+        How many classes were proven that weren't before.
+    """
+    gained = 0
+    for at, part in enumerate(targets.split(_SWEEP)):
+        if at and limits.reached():
+            break
+        part = part[~state.proven[part]]
+        points = state.point[part.to(state.point.device)]
+        new = state.record(part, points, checker.witnesses(part, points))
+        limits.advance(new)
+        gained += new
+    return gained
+
+
 def braid_reflect(
     checker: Checker,
     frame: Frame,
@@ -146,6 +146,7 @@ def braid_reflect(
     worthwhile: Callable[[int, int], bool] | None = None,
     limits: Limits | None = None,
     keep_in_domain: bool = True,
+    tried: bool = False,
 ) -> None:
     """Search for witnesses of the targets, from ``state.point``; ``state`` is updated in place.
 
@@ -159,31 +160,51 @@ def braid_reflect(
             says no twice running. None: use up the patience.
         limits: when to stop.
         keep_in_domain: fit each point to the domain before it is tried. The paper does not.
+        tried: the points to start from have been tried, and ``state.rival`` tells who won there.
     """
     limits = limits or Limits()
     poor = 0
-    for step in range(patience + 1):
+    for step in range(int(tried), patience + 1):
         targets = targets[~state.proven[targets]]
         if step:
             # Where the target leads, but not by enough or outside the domain, it stays.
             targets = targets[state.rival[targets] >= 0]
         if not len(targets) or (step and limits.reached()):
             return
-        gained = 0
-        for at, part in enumerate(targets.split(_SWEEP)):
-            if at and limits.reached():
-                return
-            points = state.point[part.to(state.point.device)]
-            if step:
-                points = _moved(checker, frame, state, part, points, keep_in_domain)
-                state.reflections[part] += 1
-            new = state.record(part, points, checker.witnesses(part, points))
-            limits.advance(new)
-            gained += new
+        gained = (
+            _step(checker, frame, state, targets, limits, keep_in_domain)
+            if step
+            else evaluate(checker, state, targets, limits)
+        )
+        if limits.cut_short:
+            return
         if worthwhile is not None and step:
             poor = 0 if worthwhile(gained, len(targets)) else poor + 1
             if poor == 2:
                 return
+
+
+def _step(
+    checker: Checker,
+    frame: Frame,
+    state: SearchState,
+    targets: Tensor,
+    limits: Limits,
+    keep_in_domain: bool,
+) -> int:
+    """Reflect each target once and try it there; return how many classes that proved."""
+    gained = 0
+    for at, part in enumerate(targets.split(_SWEEP)):
+        if at and limits.reached():
+            break
+        part = part[~state.proven[part]]
+        points = state.point[part.to(state.point.device)]
+        points = _moved(checker, frame, state, part, points, keep_in_domain)
+        state.reflections[part] += 1
+        new = state.record(part, points, checker.witnesses(part, points))
+        limits.advance(new)
+        gained += new
+    return gained
 
 
 def _moved(
@@ -198,7 +219,7 @@ def _moved(
     rival = state.rival[targets].to(points.device)
     moved = reflect(checker, frame, targets.to(points.device), points, rival)
     if keep_in_domain:
-        return fit_to_domain(moved, checker.low, checker.high, points.dtype)
+        return checker.fit(moved)
     return moved.to(points.dtype)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from unarg_callback.geometry.certificates import CertificateParts
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.batched import BatchedInteriorPoint
 from unarg_callback.search.certify import certifier_of
@@ -16,7 +17,7 @@ from unarg_callback.search.frame import Frame
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.sharing import share
 from unarg_callback.search.simplex import share_simplex
-from unarg_callback.search.working_set import Neighbours, working_set_size
+from unarg_callback.search.working_set import Neighbours, Seeds, working_set_size
 
 ExactName = Literal["interior_point", "cutting_plane"]
 
@@ -33,6 +34,10 @@ def settle(
     *,
     way: ExactName = "interior_point",
     limits: Limits | None = None,
+    neighbours: Neighbours | None = None,
+    supports: CertificateParts | None = None,
+    points: Tensor | None = None,
+    grace: bool = False,
 ) -> dict[int, Outcome]:
     """Settle classes exactly, each by one of the exact ways or by a neighbour's certificate.
 
@@ -45,6 +50,10 @@ def settle(
         known: (A,) bool on the CPU, classes known to be argmaxable: the first choice as rivals.
         way: which exact way comes first.
         limits: when to stop.
+        neighbours: nearest rows in the frame, if there are any already.
+        supports: of earlier certificates, by class: rivals to start with.
+        points: (A, d) in the sweep's dtype, where the search tried each class last.
+        grace: whether the first batch is tried whatever the limits say.
 
     Returns:
         An outcome for each target that was tried.
@@ -57,14 +66,14 @@ def settle(
         "interior_point": BatchedInteriorPoint(checker, window, certifier),
         "cutting_plane": CuttingPlane(checker, window, certifier),
     }
-    neighbours = Neighbours(checker.sweep, frame)
+    neighbours = neighbours or Neighbours(checker.sweep, frame)
     rivals = working_set_size(checker.layer.dim, checker.sweep.count)
-    outcomes = _shared_out(checker, ways[way], neighbours, targets, known.clone(), rivals, limits)
+    seeds = Seeds(neighbours, known.clone(), rivals, supports or {}, points)
+    outcomes = _shared_out(checker, ways[way], seeds, targets, limits, grace)
     left = torch.tensor([t for t, o in outcomes.items() if not o.settled], dtype=torch.int64)
     if len(left) and not limits.reached():
         other: ExactName = "cutting_plane" if way == "interior_point" else "interior_point"
-        seeds = neighbours.of(left, known, rivals)
-        for outcome in _attempt(ways[other], left, seeds, limits):
+        for outcome in _attempt(ways[other], left, seeds.of(left), limits):
             if outcome.settled:
                 outcomes[outcome.target] = outcome
                 limits.advance(1)
@@ -83,21 +92,22 @@ def _attempt(way: ExactWay, targets: Tensor, rivals: Tensor, limits: Limits) -> 
 def _shared_out(
     checker: Checker,
     way: ExactWay,
-    neighbours: Neighbours,
+    seeds: Seeds,
     targets: Tensor,
-    known: Tensor,
-    rivals: int,
     limits: Limits,
+    grace: bool,
 ) -> dict[int, Outcome]:
     """Batches that grow; after each, its certificates are offered to all that are left."""
     outcomes: dict[int, Outcome] = {}
-    left, size, fruitless = targets, _FIRST_BATCH, 0
-    while len(left) and not limits.reached():
-        batch = neighbours.spread_out(left, size)
-        found = _attempt(way, batch, neighbours.of(batch, known, rivals), limits)
+    # With the certificates of an earlier check, there is little left to share.
+    left, size, fruitless = targets, _FIRST_BATCH if not seeds.supports else _LARGEST_BATCH, 0
+    while len(left) and (grace or not limits.reached()):
+        batch = seeds.neighbours.spread_out(left, size)
+        found = _attempt(way, batch, seeds.of(batch), Limits() if grace else limits)
+        grace = False
         for outcome in found:
             outcomes[outcome.target] = outcome
-            known[outcome.target] |= outcome.point is not None
+            seeds.known[outcome.target] |= outcome.point is not None
         left = left[~torch.isin(left, batch)]
         for outcome in found:
             if outcome.support is None or fruitless >= _FRUITLESS or not len(left):

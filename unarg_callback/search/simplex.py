@@ -58,6 +58,19 @@ def simplex_certificate(
     return None
 
 
+def barycentric_weights(
+    checker: Checker, target: int, support: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(m,) float64, about the barycentric coordinates of a class's row among its support."""
+    rows = checker.sweep.rows(torch.from_numpy(support).to(checker.layer.device))
+    own = checker.sweep.rows(torch.tensor([target], device=checker.layer.device))
+    matrix = torch.cat([(rows - own).T, torch.ones_like(rows[:, :1]).T]).cpu().numpy()
+    size = np.abs(matrix).max(axis=1, initial=0.0).clip(1e-300)
+    right = np.append(np.zeros(checker.layer.dim), 1.0) / size
+    weight = np.linalg.lstsq(matrix / size[:, None], right, rcond=None)[0].clip(0.0)
+    return np.asarray(weight / weight.sum())
+
+
 def share_simplex(checker: Checker, certificate: Outcome, targets: Tensor) -> list[Outcome]:
     """Certify all targets whose rows lie in the simplex of an accepted certificate.
 

@@ -28,12 +28,17 @@ class Twins:
     beaten_by: Tensor
     duplicate_of: Tensor
 
+    @classmethod
+    def none(cls, count: int) -> Twins:
+        """No class has an equal."""
+        nobody = torch.full((count,), -1, dtype=torch.int64)
+        return cls(nobody, nobody.clone())
+
 
 def find_twins(layer: OutputLayer) -> Twins:
     """Group the active rows by exact equality (-0.0 equals 0.0)."""
     active = layer.active.to(layer.device)
-    beaten_by = torch.full((len(active),), -1, dtype=torch.int64)
-    duplicate_of = torch.full((len(active),), -1, dtype=torch.int64)
+    twins = Twins.none(len(active))
     hashes = torch.cat(
         [_hashes(layer.rows(active[at : at + _CHUNK])) for at in range(0, len(active), _CHUNK)]
         or [torch.zeros(0, dtype=torch.int64)]
@@ -47,8 +52,8 @@ def find_twins(layer: OutputLayer) -> Twins:
     for members in by_row.values():
         if len(members) > 1:
             bias = layer.biases(active[torch.tensor(members)]).tolist()
-            _mark(members, bias, beaten_by, duplicate_of)
-    return Twins(beaten_by, duplicate_of)
+            _mark(members, bias, twins.beaten_by, twins.duplicate_of)
+    return twins
 
 
 def _mark(members: list[int], bias: list[float], beaten_by: Tensor, duplicate_of: Tensor) -> None:

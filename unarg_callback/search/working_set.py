@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from unarg_callback.geometry.certificates import CertificateParts
 from unarg_callback.geometry.leaders import LeadEvaluator
 from unarg_callback.search.frame import Frame
 
-_SMALLEST = 256
+_SMALLEST = 160
+
+_AHEAD = 64
 _CHUNK = 256
 
 
@@ -33,6 +38,7 @@ class Neighbours:
             ((evaluator.rows(slice(at, at + 4096)) - frame.mean) @ frame.root).float()
             for at in range(0, evaluator.count, 4096)
         ]
+        self.evaluator = evaluator
         self.whitened = torch.cat(whitened)
         self._square = self.whitened.square().sum(1)
 
@@ -76,3 +82,47 @@ class Neighbours:
         score = torch.addmm(penalty, self.whitened[targets], self.whitened.T, alpha=-2)
         score[torch.arange(len(targets), device=score.device), targets] = torch.inf
         return score.topk(count, largest=False).indices
+
+
+@dataclass(eq=False)
+class Seeds:
+    """Rivals to start with: the nearest, and those of a class's earlier certificate.
+
+    Args:
+        neighbours: finds the nearest.
+        known: (A,) bool on the CPU, classes known to be argmaxable.
+        count: how many rivals a class.
+        supports: earlier certificates by class.
+        points: (A, d) in the evaluator's dtype, where each class was tried last, or None.
+    """
+
+    neighbours: Neighbours
+    known: Tensor
+    count: int
+    supports: CertificateParts
+    points: Tensor | None = None
+
+    def of(self, targets: Tensor) -> Tensor:
+        """(n, count) int64 rivals for (n,) targets on the CPU."""
+        rivals = self.neighbours.of(targets, self.known, self.count)
+        wanted = self._strongest(targets)
+        for row, target in enumerate(targets.tolist()):
+            seeds = [] if wanted is None else [wanted[row]]
+            if target in self.supports:
+                support, weight = self.supports[target]
+                heaviest = support[(-weight).argsort(kind="stable")][: self.count // 2]
+                seeds.append(torch.from_numpy(heaviest).to(rivals))
+            if seeds:
+                new = torch.cat(seeds).unique()
+                new = new[~torch.isin(new, rivals[row])][: self.count]
+                # In place of the farthest.
+                rivals[row, rivals.shape[1] - len(new) :] = new
+        return rivals
+
+    def _strongest(self, targets: Tensor) -> Tensor | None:
+        """(n, k) int64, who was ahead where the targets were tried last."""
+        if self.points is None:
+            return None
+        points = self.points[targets.to(self.points.device)]
+        evaluator = self.neighbours.evaluator
+        return evaluator.strongest(targets, points, min(_AHEAD, self.count // 2))[0]
