@@ -62,7 +62,8 @@ class Plain:
     @property
     def predicted(self) -> np.float32:
         assert self.lead is not None
-        return self.lead + min(self.trend or np.float32(0), np.float32(0))
+        falling = self.lead + min(self.trend or np.float32(0), np.float32(0))
+        return np.float32(max(falling, min(self.lead, self.lead / np.float32(2))))
 
 
 numbers = st.floats(-1e3, 1e3) | st.floats() | st.sampled_from([0.0, 1.0, 2.0])
@@ -171,7 +172,7 @@ class TestAtRisk:
         history = taught([1.0, 8.0, 4.0], [1.0, 5.0, 6.0])
         assert history.at_risk() == (
             AtRisk(0, lead=1.0, trend=0.0, predicted=1.0),
-            AtRisk(1, lead=5.0, trend=-3.0, predicted=2.0),
+            AtRisk(1, lead=5.0, trend=-3.0, predicted=2.5),
             AtRisk(2, lead=6.0, trend=2.0, predicted=6.0),
         )
 

@@ -29,8 +29,9 @@ class AtRisk:
         index: the class.
         lead: its latest relative lead.
         trend: how that changes from check to check; 0 where it has been seen only once.
-        predicted: the relative lead to expect at the next check, if the trend goes on; a rising
-            one is not counted on.
+        predicted: the relative lead to fear at the next check: the trend goes on, unless it rises,
+            and no lead falls by more than half. (A larger fall is mostly that of a witness that
+            was replaced, not of the class.)
     """
 
     index: int
@@ -50,7 +51,7 @@ class LeadHistory:
     >>> for lead in ([8.0, 5.0], [2.0, 6.0]):
     ...     history.update(np.ones(2, np.int8), np.array(lead), scale=8.0)
     >>> history.at_risk(1)
-    (AtRisk(index=0, lead=0.25, trend=-0.75, predicted=-0.5),)
+    (AtRisk(index=0, lead=0.25, trend=-0.75, predicted=0.125),)
     """
 
     def __init__(self) -> None:
@@ -142,7 +143,8 @@ class LeadHistory:
 
     def _predicted(self) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):
-            return self.lead + np.fmin(self.trend, np.float32(0))
+            falling = self.lead + np.fmin(self.trend, np.float32(0))
+            return np.fmax(falling, np.fmin(self.lead, self.lead / np.float32(2)))
 
 
 def forewarned(previous: Sequence[AtRisk], became: ArrayLike) -> int:

@@ -23,10 +23,10 @@ from unarg_callback.report import Report
 KEPT_RECORDS = 1000
 """Most records in a saved state, the latest; it bounds the size of a checkpoint."""
 
-AT_RISK = 50
+AT_RISK = 1000
 """Most classes on the list of those at risk."""
 
-_DEEPENED = 64
+_DEEPENED = 512
 """Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
 _CREDIT = 0.5
 """Seconds that checks may take in all however short the training, so that small runs have some."""
@@ -251,7 +251,6 @@ class Monitor:
             "decided": decided,
             "proofs": self._verifier.state_dict(),
             "leads": self._history.state_dict(),
-            "at_risk": [asdict(entry) for entry in self.at_risk],
             "budget": self.budget.state_dict(),
         }
 
@@ -273,7 +272,7 @@ class Monitor:
             self._history.load_state_dict(state.get("leads", {}))
             decided = state.get("decided")
             self._decided = None if decided is None else decided.cpu().numpy().astype(np.int8)
-            self.at_risk = tuple(AtRisk(**entry) for entry in state.get("at_risk", []))
+            self.at_risk = self._history.at_risk(AT_RISK)
 
     def _limit(self, final: bool) -> float | None:
         """Seconds for a check that begins now."""

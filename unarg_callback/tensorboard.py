@@ -121,13 +121,16 @@ def table(
     return Table(_caption(record, report), columns, rows, max(len(listed) - limit, 0))
 
 
-def risk_table(record: CheckRecord, report: Report, at_risk: Sequence[AtRisk]) -> Table:
+def risk_table(
+    record: CheckRecord, report: Report, at_risk: Sequence[AtRisk], limit: int = MAX_ROWS
+) -> Table:
     """The table of argmaxable classes that may soon be lost, the most urgent first.
 
     Args:
         record: the check.
         report: what it found.
         at_risk: the classes.
+        limit: most rows.
     """
     named = report.names is not None
     columns = ("class", *(["token"] if named else []), "lead, % of range", "change a check")
@@ -138,7 +141,7 @@ def risk_table(record: CheckRecord, report: Report, at_risk: Sequence[AtRisk]) -
             f"{100 * entry.lead:.3g}",
             f"{100 * entry.trend:+.2g}",
         )
-        for entry in at_risk
+        for entry in at_risk[:limit]
     )
     caption = (
         f"Step {record.step:,}: the argmaxable classes with the lowest leads to expect at the next "

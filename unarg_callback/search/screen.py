@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,8 +49,6 @@ _WANTED = 0.4
 _CHUNK = 8192
 _SAMPLE = 4096
 _RIDGE = 1e-4
-_SAFETY = 1 + 1e-5
-"""Covers some hundred roundings of a float32 bound."""
 _DTYPE = torch.float32
 
 
@@ -122,7 +121,7 @@ def screen(
 
 def _changes(old: OutputLayer, new: OutputLayer, points: Tensor) -> _Changes:
     row, bias = _differences(old, new)
-    narrow = row.dtype
+    narrow, safety = row.dtype, _safety(new.dim)
     middle, bias_middle = row.mean(0), bias.mean()
     row -= middle
     bias -= bias_middle
@@ -133,12 +132,12 @@ def _changes(old: OutputLayer, new: OutputLayer, points: Tensor) -> _Changes:
     longest = float(row.norm(dim=1).amax() + middle.norm())
     widest = float(bias.abs().amax() + (bias_middle / unit).abs())
     underflow = new.dim * SMALLEST_NORMAL[narrow] * (1 + float(stretch.amax())) / unit
-    slip = gamma(4, narrow) * (longest + widest) * _SAFETY + 4 * underflow
+    slip = gamma(4, narrow) * (longest + widest) * safety + 4 * underflow
     row, bias = row.to(_DTYPE), bias.to(_DTYPE)
     frame, inverse = _balancing_frame(row, points, stretch)
-    length = row.norm(dim=1).double() * _SAFETY
+    length = row.norm(dim=1).double() * safety
     # One rounding of each entry, then d products and sums; in norm, by Cauchy-Schwarz.
-    error = gamma(new.dim + 3, _DTYPE) * float(frame.norm())
+    error = gamma(new.dim + 3, _DTYPE) * float(frame.double().norm())
     speed = (row @ frame).norm(dim=1).double() + error * length
     order = speed.argsort(descending=True)
     rank = torch.empty_like(order)
@@ -150,9 +149,9 @@ def _changes(old: OutputLayer, new: OutputLayer, points: Tensor) -> _Changes:
         frame=frame,
         inverse=inverse,
         residual=_residual(frame, inverse),
-        speed=speed[order] * _SAFETY,
+        speed=speed[order] * safety,
         length=_from_here_on(length[order]),
-        jump=_from_here_on(bias[order].abs().double() * _SAFETY),
+        jump=_from_here_on(bias[order].abs().double() * safety),
         slip=slip,
         stretch=stretch,
         unit=unit,
@@ -186,11 +185,12 @@ def _lower(changes: _Changes, own: Tensor, points: Tensor, leads: Tensor, above:
         above: in the changes' unit.
     """
     dim = points.shape[1]
+    safety = _safety(dim)
     # A power of two: exact, but for what underflows.
     x = points.to(_DTYPE) / changes.stretch.to(_DTYPE)
-    reach = x.norm(dim=1).double() * _SAFETY
+    reach = x.norm(dim=1).double() * safety
     mine = (changes.row[own] * x).sum(1).double() + changes.bias[own].double()
-    image = (x @ changes.inverse).norm(dim=1).double() * _SAFETY
+    image = (x @ changes.inverse).norm(dim=1).double() * safety
     residual = changes.residual * reach
     tiny = 8 * (dim + 4) * SMALLEST_NORMAL[_DTYPE] * (2 + reach)
     size = changes.length[0] * reach + changes.jump[0]
@@ -226,13 +226,19 @@ def _lower(changes: _Changes, own: Tensor, points: Tensor, leads: Tensor, above:
     return lower - 1e-15 * lower.abs()
 
 
+def _safety(dim: int) -> float:
+    """More than 1 by what the float32 norm of ``dim`` numbers, and a few operations, can lack."""
+    return 1 + gamma(dim + 16, _DTYPE)
+
+
 def _scales(row: Tensor, bias: Tensor, points: Tensor) -> tuple[float, Tensor]:
     """A unit for the logits and one for each feature that makes changes and points alike."""
     changed = row[:: max(1, len(row) // _SAMPLE)].double().square().mean(0).sqrt()
     reached = points[:: max(1, len(points) // _SAMPLE)].double().square().mean(0).sqrt()
     both = (changed > 0) & (reached > 0)
     ratio = torch.where(both, (reached / changed.clamp_min(1e-300)).sqrt(), 1.0)
-    stretch = torch.exp2(ratio.log2().round().clamp(-60, 60))
+    exponent = ratio.log2().round().clamp(-60, 60).cpu().numpy().astype(np.int64)
+    stretch = torch.from_numpy(np.ldexp(1.0, exponent)).to(row.device)
     largest = float((changed * stretch).amax()) + float(bias.abs().amax())
     usable = math.isfinite(largest) and 1e-30 < largest < 1e30
     return (2.0 ** round(math.log2(largest)) if usable else 1.0), stretch
@@ -264,7 +270,7 @@ def _residual(frame: Tensor, inverse: Tensor) -> float:
     a, b = frame.double(), inverse.double()
     eye = torch.eye(len(a), dtype=a.dtype, device=a.device)
     error = gamma(len(a) + 2, _DTYPE) * float(a.norm()) * float(b.norm())
-    return (float((eye - a @ b.T).norm()) + error) * _SAFETY
+    return (float((eye - a @ b.T).norm()) + error) * _safety(len(a))
 
 
 def _roots(matrix: Tensor) -> tuple[Tensor, Tensor]:
