@@ -29,7 +29,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	@set -e; for name in cold_check exact_ways frames; do \
+	@set -e; for name in cold_check warm_check drift early_warning overhead exact_ways frames; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python -m benchmarks.$$name; echo; \
 	done
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,12 @@ class Held:
         tensors = () if self.layer is None else (self.layer.weight, self.layer.bias)
         size = sum(t.numel() * t.dtype.itemsize for t in tensors if t is not None)
         return size + self.evidence.nbytes + sum(array.nbytes for array in arrays)
+
+    def to(self, device: torch.device) -> Held:
+        """Return the same with the layer on another device; everything else lies on the CPU."""
+        if self.layer is None or self.layer.device == device:
+            return self
+        return replace(self, layer=self.layer.to(device))
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and builtins. The layer isn't among them: a checkpoint has a newer one."""

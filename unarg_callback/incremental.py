@@ -29,8 +29,8 @@ from unarg_callback.verification import from_scratch, require_options
 
 _FROM_NOTHING = "Started from nothing"
 _LONGEST_WAIT = 30_000
-_REST = 4
-"""Updates from one search for a larger lead of a class to the next."""
+_REST = 1
+"""Updates that are left out from one search for a larger lead of a class to the next."""
 _SHALLOWEST = 64
 """Classes with the least leads, which are measured at every update."""
 
@@ -117,7 +117,7 @@ class IncrementalVerifier:
         held, reason = self._held, self._why_cold
         if held is not None:
             reason = held.shape.difference(Shape.of(layer))
-            held = held if reason is None else None
+            held = held.to(layer.device) if reason is None else None
         notes = () if reason is None else (f"{_FROM_NOTHING}: {reason}.",)
         with torch.no_grad(), plain_arithmetic(layer.device):
             same = held is not None and held.layer is not None and _same_values(held.layer, layer)

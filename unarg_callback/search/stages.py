@@ -201,9 +201,8 @@ class Stages:
         if self.checker.domain.is_free or not count or self.limits.reached():
             return
         state = self.state
-        shallow = (state.proven & self.measured).nonzero().squeeze(1)
+        shallow = (state.proven & self.measured & rested).nonzero().squeeze(1)
         shallow = shallow[state.lead[shallow].argsort(stable=True)[:count]]
-        shallow = shallow[rested[shallow]]
         if not len(shallow):
             return
         found = deepen(
