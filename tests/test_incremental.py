@@ -595,3 +595,14 @@ def test_another_dtype_is_another_layer_of_the_same_problem(dtype: torch.dtype) 
     report = verifier.update(with_bias.layer())
     require_sound(report, with_bias)
     require_same(report, verify(with_bias.layer()), with_bias)
+
+
+def test_a_change_too_large_for_the_screen() -> None:
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(20, 3, dtype=torch.float64, generator=draw)
+    moved = weight + 1e15 * torch.randn(20, 3, dtype=torch.float64, generator=draw)
+    verifier = IncrementalVerifier("box:1e150", sweep_dtype=torch.float64)
+    verifier.update(OutputLayer(weight))
+    report = verifier.update(OutputLayer(moved))
+    cold = verify(OutputLayer(moved), "box:1e150", sweep_dtype=torch.float64)
+    assert report.status.tolist() == cold.status.tolist()

@@ -248,9 +248,13 @@ def _balancing_frame(row: Tensor, points: Tensor, stretch: Tensor) -> tuple[Tens
     """A and about its inverse, from samples: it decides how tight a bound is, not whether."""
     x = points[:: max(1, len(points) // _SAMPLE)].double() / stretch
     d = row[:: max(1, len(row) // _SAMPLE)].double()
-    root, root_inverse = _roots(_second_moment(d))
-    balanced, _ = _roots(root @ _second_moment(x) @ root)
-    a, a_inverse = _roots(root_inverse @ balanced @ root_inverse)
+    try:
+        root, root_inverse = _roots(_second_moment(d))
+        balanced, _ = _roots(root @ _second_moment(x) @ root)
+        a, a_inverse = _roots(root_inverse @ balanced @ root_inverse)
+    except torch.linalg.LinAlgError:
+        # Numbers too large or too close to singular: the bound can do without.
+        a = a_inverse = torch.eye(d.shape[1], dtype=d.dtype, device=d.device)
     return a.to(_DTYPE), a_inverse.to(_DTYPE)
 
 
