@@ -53,7 +53,7 @@ class TestShare:
         "share", [True, False, 0, 0.0, -0.1, 1.01, 3, 10**400, math.nan, math.inf, "0.03", [0.1]]
     )
     def test_bad(self, share: Any) -> None:
-        with pytest.raises(UnargError, match="share is"):
+        with pytest.raises(UnargError, match="max_overhead is"):
             OverheadBudget(share)
 
 

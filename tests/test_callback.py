@@ -32,6 +32,8 @@ from unarg_callback.errors import DomainError, LayerError, UnargError
 from unarg_callback.snapshot import find_layer, take_snapshot
 from unarg_callback.verification import verify
 
+pytestmark = pytest.mark.usefixtures("time_enough")
+
 NAMES = [f"word{index}" for index in range(CLASSES)]
 
 

@@ -14,6 +14,8 @@ pytest.importorskip("jsonargparse", minversion="4.39")
 
 from pytorch_lightning.cli import LightningCLI  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("time_enough")
+
 CONFIG = """
 trainer:
   accelerator: cpu

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import DummyLogger
 
@@ -94,6 +94,23 @@ class TestReuse:
         assert whole.last_report is not None
         np.testing.assert_array_equal(found, whole.last_report.status)
 
+    def test_what_was_found_can_be_monitored_from_the_first_step_after_a_resume(
+        self, tmp_path: Path
+    ) -> None:
+        def run(steps: int) -> Trainer:
+            stop = EarlyStopping(
+                f"unarg/{HEAD}/provable", patience=100, check_on_train_epoch_end=True
+            )
+            monitor = UnargmaxabilityMonitor(every_n_steps=6)
+            return trainer(tmp_path, monitor, stop, max_steps=steps, max_epochs=-1)
+
+        first = run(10)
+        first.fit(seeded(), batches(7))
+        first.save_checkpoint(tmp_path / "last.ckpt")
+        again = run(16)
+        again.fit(seeded(), batches(3), ckpt_path=tmp_path / "last.ckpt")
+        assert again.global_step == 16
+
 
 KILLED = """
 import os, signal
@@ -167,7 +184,7 @@ class TestBudget:
 
     @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
     def test_no_such_share(self, share: float) -> None:
-        with pytest.raises(ValueError, match="share"):
+        with pytest.raises(ValueError, match="max_overhead"):
             UnargmaxabilityMonitor(max_overhead=share)
 
     def test_the_last_check_finishes_what_the_budget_left(self, tmp_path: Path) -> None:

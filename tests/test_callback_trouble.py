@@ -16,6 +16,8 @@ from tests.tiny_training import Classifier, batches, scalar_steps, seeded, texts
 from unarg_callback import UnargError
 from unarg_callback.callback import UnargmaxabilityMonitor
 
+pytestmark = pytest.mark.usefixtures("time_enough")
+
 
 def checked_steps(monitor: UnargmaxabilityMonitor) -> list[int]:
     return [record.step for record in monitor.records]

@@ -25,6 +25,7 @@ from unarg_callback import (
     Status,
     verify,
 )
+from unarg_callback.errors import UnargError
 from unarg_callback.search import reflect
 
 SEEDS = range(27)
@@ -606,3 +607,65 @@ def test_a_change_too_large_for_the_screen() -> None:
     report = verifier.update(OutputLayer(moved))
     cold = verify(OutputLayer(moved), "box:1e150", sweep_dtype=torch.float64)
     assert report.status.tolist() == cold.status.tolist()
+
+
+def test_an_update_that_is_interrupted_leaves_what_belongs_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.1, 0.0]])
+    after = before.clone()
+    after[3] = torch.tensor([1.0, 2.0])
+    verifier = IncrementalVerifier()
+    first = verifier.update(OutputLayer(before))
+
+    def interrupt(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for what in ("report_of", "Held", "Renewal"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"unarg_callback.incremental.{what}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                verifier.update(OutputLayer(after))
+        assert verifier.last_report is first
+    assert verifier.update(OutputLayer(after)).counts["unargmaxable"] == 0
+    assert first.counts["unargmaxable"] == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"patience": 1.5},
+        {"patience": True},
+        {"min_lead": "1"},
+        {"sweep_dtype": torch.float16},
+        {"deepen": -1},
+        {"deepen": 1.5},
+        {"exact": "simplex"},
+    ],
+)
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(UnargError, match=next(iter(options))):
+        IncrementalVerifier(**options)
+
+
+def test_bad_arguments_of_an_update() -> None:
+    verifier = IncrementalVerifier()
+    with pytest.raises(UnargError, match="expected an OutputLayer"):
+        verifier.update(torch.zeros(3, 2))  # type: ignore[arg-type]
+    with pytest.raises(UnargError, match="time_limit"):
+        verifier.update(OutputLayer(torch.eye(3)), time_limit="1")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        verifier.domain = "free"  # type: ignore[assignment, misc]
+
+
+@pytest.mark.parametrize("state", [{"classes": 10**13}, {"dim": float("inf")}, {"half": None}])
+def test_absurd_states(state: dict[str, Any]) -> None:
+    verifier = IncrementalVerifier()
+    verifier.update(OutputLayer(torch.eye(3)))
+    other = IncrementalVerifier()
+    other.load_state_dict({**verifier.state_dict(), **state})
+    report = other.update(OutputLayer(torch.eye(3)))
+    assert not report.reuse.warm
+    assert "damaged" in report.notes[0] or "points" in report.notes[0]
+    other.load_state_dict(torch.zeros(2))  # type: ignore[arg-type]
+    assert other.update(OutputLayer(torch.eye(3))).notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class TestCheck:
         for step in range(2):
             record = monitor.check(layer(), step)
         assert (record.appeared, record.returned) == (0, 0)
-        assert monitor.provable_since == {}
+        assert monitor.provable_since == dict.fromkeys(range(4), 0)
         assert monitor.potential_since == dict.fromkeys(range(4), 0)
 
     def test_a_check_starts_from_the_last_one(self) -> None:
@@ -200,6 +201,30 @@ class TestState:
         assert not other.check(layer(INNER), 8).warm
         assert other.last_report is not None
         assert "another domain" in other.last_report.notes[0]
+
+    @pytest.mark.parametrize("wrong", [None, "x", 3, [1], float("nan"), torch.zeros(2)])
+    def test_a_damaged_state_is_left_out(self, wrong: Any) -> None:
+        monitor = Monitor("box:10")
+        monitor.check(layer(INNER), 4)
+        good = monitor.state_dict()
+        for key in good:
+            other = Monitor("box:10")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                other.load_state_dict({**good, key: wrong})
+            assert other.check(layer(INNER), 8).provable == 1, key
+
+    def test_damage_is_said(self) -> None:
+        with pytest.warns(UserWarning, match="saved state can't be used"):
+            Monitor().load_state_dict({"records": 3})
+
+    def test_another_number_of_classes_after_a_resume_is_said(self) -> None:
+        monitor, other = Monitor("box:10"), Monitor("box:10")
+        monitor.check(layer(INNER), 4)
+        other.load_state_dict(monitor.state_dict())
+        other.check(layer(INNER, INNER), 8)
+        assert other.last_report is not None
+        assert "the layer was 5 x 2 and is 6 x 2" in other.last_report.notes[0]
 
     def test_an_empty_state_is_a_fresh_start(self) -> None:
         monitor = Monitor()

@@ -53,8 +53,8 @@ class OverheadBudget:
     ) -> None:
         if share is not None and not 0 < (_seconds(share) or 0) <= 1:
             raise UnargError(
-                f"share is {share!r}; expected a fraction of training time above 0 and at most 1, "
-                "such as 0.03 for 3%, or None for no limit"
+                f"max_overhead is {share!r}; expected a share of training time above 0 and at "
+                "most 1, such as 0.03 for 3%, or None for no limit"
             )
         self.share = share
         self.credit = credit
@@ -118,6 +118,11 @@ class OverheadBudget:
                 f"essential_seconds is {essential_seconds!r}; expected finite seconds from 0"
             )
         self._essential = max(latest, self._essential / 2)
+
+    def reset(self) -> None:
+        """Begin the account anew, for another training; what checks need stays known."""
+        self._count()
+        self._trained = self._spent = 0.0
 
     def start(self) -> None:
         """Training starts or resumes in this process; no effect while it runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class UnargmaxabilityMonitor(Callback):
     Each check starts from the proofs of the last one, which a checkpoint holds as well. Checks take
     at most ``max_overhead`` of training time: one that needs more leaves the least urgent classes
     undecided until the next, or waits, and a warning tells when one came more than an interval
-    late. Only the check at the end of training is as long as it needs to be.
+    late. Only the check at the end of training is as long as it needs to be, which can be longer
+    than a short training; ``time_limit`` bounds it too.
 
     The numbers are also in ``trainer.callback_metrics``, so that ``EarlyStopping`` and
     ``ModelCheckpoint`` can monitor them; a check that was skipped leaves those of the last.
@@ -110,6 +111,9 @@ class UnargmaxabilityMonitor(Callback):
         name: str | None = None,
     ) -> None:
         super().__init__()
+        for what, value in (("layer", layer), ("name", name)):
+            if value is not None and not isinstance(value, str):
+                raise UnargError(f"{what} is {value!r}; expected text, or None")
         self.layer = layer
         self.labels = labels
         self.name = name
@@ -159,7 +163,8 @@ class UnargmaxabilityMonitor(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; what is missing in it is as at the start."""
-        self._schedule.cadence.last = state_dict.get("last_step")
+        last = state_dict.get("last_step")
+        self._schedule.cadence.last = last if isinstance(last, int) else None
         self._monitor.load_state_dict(state_dict.get("monitor", {}))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -173,6 +178,7 @@ class UnargmaxabilityMonitor(Callback):
         self._require_own_head(trainer)
         if self._schedule.restart(trainer.global_step):
             self._monitor.forget()
+            self._monitor.budget.reset()
         self._monitor.head = self.head
         self._warned, self._shown = set(), {}
         if not trainer.loggers:
@@ -180,7 +186,18 @@ class UnargmaxabilityMonitor(Callback):
                 "UnargmaxabilityMonitor: the trainer has no logger, so what is found is only in "
                 "`records` and `last_report` of the callback and in `trainer.callback_metrics`"
             )
+        self._show_last(trainer)
         self._monitor.budget.start()
+
+    def _show_last(self, trainer: Trainer) -> None:
+        """After a resume, let others read what the last check found before there is a new one."""
+        values: dict[str, float] = {}
+        records = self._monitor.records
+        if self._schedule.cadence.last is not None and records:
+            values = scalars(self.head, records[-1])
+        if trainer.world_size > 1:
+            values = trainer.strategy.broadcast(values, src=0)
+        trainer.callback_metrics.update({tag: torch.tensor(v) for tag, v in values.items()})
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -307,7 +324,7 @@ class UnargmaxabilityMonitor(Callback):
 
 
 def _excluded_ids(value: str | int | list[int] | None) -> tuple[int, ...]:
-    if isinstance(value, list):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(value)
     return () if value is None else parse_ids(str(value))
 

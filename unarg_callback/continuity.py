@@ -18,8 +18,20 @@ from unarg_callback.geometry.compact import CompactPoints
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.evidence import Evidence
 from unarg_callback.geometry.layer import OutputLayer
+from unarg_callback.report import Report
 
 _VERSION = 1
+
+DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What reading a damaged state may raise."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ class Held:
         waiting: (A,) int16, updates since each undecided class was last tried to the end.
         failed: (A,) bool, undecided classes whose earlier proof no longer holds.
         resting: (A,) int8, updates until a larger lead of the class may be looked for again.
+        report: what the update found; None where the state was loaded.
     """
 
     layer: OutputLayer | None
@@ -77,6 +90,7 @@ class Held:
     waiting: NDArray[np.int16]
     failed: NDArray[np.bool_]
     resting: NDArray[np.int8]
+    report: Report | None = None
 
     @property
     def urgency(self) -> Tensor:
@@ -143,7 +157,7 @@ class Held:
         """
         try:
             return cls._read(state, domain)
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as cause:
+        except DAMAGED as cause:
             raise UnargError(f"the saved state is damaged ({type(cause).__name__}: {cause})") from (
                 cause
             )
@@ -158,6 +172,10 @@ class Held:
             tuple(int(i) for i in state["excluded"]),
             str(state["names"]),
         )
+        if not isinstance(state["half"], Tensor) or shape.classes - len(shape.excluded) != len(
+            state["half"]
+        ):
+            raise ValueError(f"no points for {shape.classes} classes")
         active = np.setdiff1d(np.arange(shape.classes), shape.excluded)
         count, dim = len(active), shape.dim
         low, high = domain.bounds(dim)

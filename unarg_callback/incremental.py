@@ -85,18 +85,34 @@ class IncrementalVerifier:
         exact: ExactName = "interior_point",
         deepen: int = 0,
     ) -> None:
-        require_options(patience=patience, time_limit=None, exact=exact)
-        self.domain = Domain.of(domain)
+        require_options(
+            patience=patience,
+            time_limit=None,
+            exact=exact,
+            min_lead=min_lead,
+            sweep_dtype=sweep_dtype,
+        )
+        if isinstance(deepen, bool) or not isinstance(deepen, int) or deepen < 0:
+            raise UnargError(f"deepen is {deepen!r}; expected a whole number from 0")
+        self._domain = Domain.of(domain)
         self.patience = patience
         self.min_lead = min_lead
         self.device = device
         self.sweep_dtype = sweep_dtype
         self.exact: ExactName = exact
         self.deepen = deepen
-        self.last_report: Report | None = None
-        """What the last update found; None before the first, and after a state was loaded."""
         self._held: Held | None = None
         self._why_cold: str | None = None
+
+    @property
+    def domain(self) -> Domain:
+        """Where the layer's input may lie."""
+        return self._domain
+
+    @property
+    def last_report(self) -> Report | None:
+        """What the last update found; None before the first, and after a state was loaded."""
+        return None if self._held is None else self._held.report
 
     def update(self, layer: OutputLayer, *, time_limit: float | None = None) -> Report:
         """Verify the layer as it is now.
@@ -112,6 +128,8 @@ class IncrementalVerifier:
         """
         begin = time.monotonic()
         require_options(patience=None, time_limit=time_limit, exact=self.exact)
+        if not isinstance(layer, OutputLayer):
+            raise UnargError(f"layer is a {type(layer).__name__}; expected an OutputLayer")
         layer = layer if self.device is None else layer.to(self.device)
         layer.require_plain_values()
         held, reason = self._held, self._why_cold
@@ -121,8 +139,8 @@ class IncrementalVerifier:
         notes = () if reason is None else (f"{_FROM_NOTHING}: {reason}.",)
         with torch.no_grad(), plain_arithmetic(layer.device):
             same = held is not None and held.layer is not None and _same_values(held.layer, layer)
-            if same and self._settled():
-                return self._again(begin)
+            if same and held is not None and _settled(held.report):
+                return self._again(held, begin)
             checker = Checker(layer, self.domain, self.min_lead, self.sweep_dtype)
             stages = Stages(checker, Limits(time_limit), grace=True)
             if held is None:
@@ -134,7 +152,7 @@ class IncrementalVerifier:
 
     def reset(self) -> None:
         """Forget everything: the next update starts from nothing."""
-        self._held = self.last_report = self._why_cold = None
+        self._held = self._why_cold = None
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on: tensors and builtins, some 0.6 of the layer's size.
@@ -150,9 +168,9 @@ class IncrementalVerifier:
         (damaged, or for another domain) is left out, and the next report's notes say so.
         """
         self.reset()
-        if state:
+        if state is not None and (not isinstance(state, Mapping) or len(state)):
             try:
-                self._held = Held.from_state(state, self.domain)
+                self._held = Held.from_state(state, self._domain)
             except UnargError as cause:
                 self._why_cold = str(cause)
 
@@ -202,39 +220,39 @@ class IncrementalVerifier:
         # Who was tried to the end has had its turn, whatever came of it.
         tried = [t for t, outcome in stages.outcomes.items() if outcome.reason != DEADLINE]
         waiting[tried] = 0
-        self._why_cold = None
+        age = np.where(undecided, age, 0).astype(np.int16)
+        report = report_of(
+            stages, evidence, time.monotonic() - begin, age=age, reuse=reuse, notes=notes
+        )
+        # One assignment: whatever interrupts an update, layer, proofs and report belong together.
         self._held = Held(
             layer=layer.copy(),
             shape=Shape.of(layer),
             evidence=evidence,
-            age=np.where(undecided, age, 0).astype(np.int16),
+            age=age,
             waiting=np.where(undecided, waiting, 0).astype(np.int16),
             failed=undecided & stages.failed.numpy(),
             resting=np.where(stages.deepened.numpy(), _REST, (resting - 1).clip(0)).astype(np.int8),
+            report=report,
         )
-        self.last_report = report_of(
-            stages,
-            evidence,
-            time.monotonic() - begin,
-            age=self._held.age,
-            reuse=reuse,
-            notes=notes,
-        )
-        return self.last_report
+        self._why_cold = None
+        return report
 
-    def _settled(self) -> bool:
-        """Whether the last report has a verdict for every class."""
-        last = self.last_report
-        return last is not None and not (last.status == Status.UNDECIDED).any()
-
-    def _again(self, begin: float) -> Report:
-        assert self.last_report is not None
-        kept = self.last_report.counts["argmaxable"]
+    def _again(self, held: Held, begin: float) -> Report:
+        """The last report answers for this layer too."""
+        assert held.report is not None
+        kept = held.report.counts["argmaxable"]
         seconds = time.monotonic() - begin
         reuse = Reuse(warm=True, kept=kept, essential_seconds=seconds)
-        notes = tuple(n for n in self.last_report.notes if not n.startswith(_FROM_NOTHING))
-        self.last_report = replace(self.last_report, seconds=seconds, reuse=reuse, notes=notes)
-        return self.last_report
+        notes = tuple(n for n in held.report.notes if not n.startswith(_FROM_NOTHING))
+        report = replace(held.report, seconds=seconds, reuse=reuse, notes=notes)
+        self._held = replace(held, report=report)
+        return report
+
+
+def _settled(report: Report | None) -> bool:
+    """Whether a report has a verdict for every class."""
+    return report is not None and not (report.status == Status.UNDECIDED).any()
 
 
 def _same_values(one: OutputLayer, other: OutputLayer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from unarg_callback.budget import OverheadBudget
+from unarg_callback.continuity import DAMAGED
 from unarg_callback.early_warning import AtRisk, LeadHistory, forewarned
 from unarg_callback.errors import UnargError
 from unarg_callback.events import Event, EventHandler, changes, last_decided
@@ -47,8 +49,8 @@ class CheckRecord:
         undecided: classes with no proof either way.
         excluded: classes that take no part.
         duplicates: classes that share row and bias with another.
-        appeared: of the provable, those that weren't at the last check (at the first one: all).
-        returned: argmaxable classes that were provably unargmaxable at the last check.
+        appeared: of the provable, those that weren't when last decided (at the first check: all).
+        returned: argmaxable classes that were provably unargmaxable when last decided.
         reflections: steps that the search spent, over all classes.
         seconds: wall time.
         complete: False if a time limit cut the check short.
@@ -180,7 +182,7 @@ class Monitor:
 
     @property
     def provable_since(self) -> dict[int, int]:
-        """Step since which each class has been proven unargmaxable at every check."""
+        """Step since which each class has been proven unargmaxable at every check that decided."""
         return dict(self._provable.steps)
 
     @property
@@ -203,7 +205,8 @@ class Monitor:
             final: whether it is the last one, which the budget doesn't limit.
         """
         if self._classes != layer.classes:
-            self.forget()
+            # The verifier notices by itself, and its report says so.
+            self._forget_classes()
             self._classes = layer.classes
         with self.budget.spending():
             report = self._verifier.update(layer, time_limit=self._limit(final))
@@ -230,6 +233,9 @@ class Monitor:
     def forget(self) -> None:
         """Forget what is known of the layer, as before the first check; the records stay."""
         self._verifier.reset()
+        self._forget_classes()
+
+    def _forget_classes(self) -> None:
         self.last_report = self._decided = None
         self.at_risk = ()
         self._history = LeadHistory()
@@ -258,10 +264,24 @@ class Monitor:
         """Take up what :meth:`state_dict` gave; what is missing is as at the start.
 
         The next check starts from the proofs, and tries each again. What was found in another
-        domain says nothing about this one: only its records are kept.
+        domain says nothing about this one: only its records are kept. A damaged state is left out,
+        and a warning says so.
         """
+        try:
+            self._load(state)
+        except DAMAGED as cause:
+            self.forget()
+            self._classes, self.records = None, []
+            told = f"{type(cause).__name__}: {cause}"
+            warnings.warn(
+                f"the monitor's saved state can't be used ({told}); it starts from nothing",
+                stacklevel=2,
+            )
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self.forget()
-        self._classes = state.get("classes")
+        classes = state.get("classes")
+        self._classes = None if classes is None else int(classes)
         self.records = [CheckRecord.from_dict(record) for record in state.get("records", [])]
         self.budget.load_state_dict(state.get("budget", {}))
         # It says itself, in the next report, if these are of no use.
@@ -282,15 +302,17 @@ class Monitor:
 
     def _record(self, report: Report, step: int, due: int) -> CheckRecord:
         was_provable = self._provable.steps
-        provable = report.ids(Status.UNARGMAXABLE)
         argmaxable = set(report.ids(Status.ARGMAXABLE).tolist())
-        appeared = sum(index not in was_provable for index in provable.tolist())
         returned = sum(index in argmaxable for index in was_provable)
+        lost, warned = self._look_ahead(report, step)
+        # A class that is undecided for want of time is what it was when last decided.
+        assert self._decided is not None
+        provable = np.flatnonzero(self._decided == Status.UNARGMAXABLE)
+        appeared = sum(index not in was_provable for index in provable.tolist())
         self._provable.update(provable, step)
         self._potential.update(
             np.flatnonzero(report.potential | (report.status == Status.UNDECIDED)), step
         )
-        lost, warned = self._look_ahead(report, step)
         self.last_report = report
         counts, reuse = report.counts, report.reuse
         record = CheckRecord(

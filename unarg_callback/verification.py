@@ -65,7 +65,13 @@ def verify(
     1
     """
     begin = time.monotonic()
-    require_options(patience=patience, time_limit=time_limit, exact=exact)
+    require_options(
+        patience=patience,
+        time_limit=time_limit,
+        exact=exact,
+        min_lead=min_lead,
+        sweep_dtype=sweep_dtype,
+    )
     layer = layer if device is None else layer.to(device)
     layer.require_plain_values()
     with (
@@ -88,7 +94,14 @@ def from_scratch(stages: Stages, patience: int | None, exact: ExactName) -> None
     stages.settle(stages.todo(), exact)
 
 
-def require_options(*, patience: int | None, time_limit: float | None, exact: str) -> None:
+def require_options(
+    *,
+    patience: int | None,
+    time_limit: float | None,
+    exact: str,
+    min_lead: float | None = None,
+    sweep_dtype: torch.dtype = torch.float32,
+) -> None:
     """Raise unless the options of a check are in range.
 
     Raises:
@@ -96,7 +109,17 @@ def require_options(*, patience: int | None, time_limit: float | None, exact: st
     """
     if exact not in get_args(ExactName):
         raise UnargError(f"exact is {exact!r}; expected one of {', '.join(get_args(ExactName))}")
-    if patience is not None and patience < 0:
-        raise UnargError(f"patience is {patience}; expected a whole number from 0, or None")
-    if time_limit is not None and not time_limit >= 0:
-        raise UnargError(f"time_limit is {time_limit}; expected seconds from 0, or None")
+    if patience is not None and (
+        isinstance(patience, bool) or not isinstance(patience, int) or patience < 0
+    ):
+        raise UnargError(f"patience is {patience!r}; expected a whole number from 0, or None")
+    if time_limit is not None and not (_is_number(time_limit) and time_limit >= 0):
+        raise UnargError(f"time_limit is {time_limit!r}; expected seconds from 0, or None")
+    if min_lead is not None and not _is_number(min_lead):
+        raise UnargError(f"min_lead is {min_lead!r}; expected a number from 0, or None")
+    if sweep_dtype not in (torch.float32, torch.float64):
+        raise UnargError(f"sweep_dtype is {sweep_dtype}; expected torch.float32 or torch.float64")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

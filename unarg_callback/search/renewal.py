@@ -106,6 +106,13 @@ class Renewal:
         left = self.stages.todo()
         self._afresh = self._lost_most(left)
         left = left[torch.argsort(urgency[left], descending=True, stable=True)]
+        certified = torch.from_numpy(self.evidence.certificates.targets)
+        has = torch.isin(left, certified)
+        if bool(has.any()):
+            self._find_twins()
+            # All of them first: they cost little, and are lost if the time ends before.
+            self._recertify(self._open(left[has]))
+            left = left[~has | torch.isin(left, self.stages.todo())]
         size = _SLICE if self.stages.limits.limited else max(len(left), 1)
         for at, part in enumerate(left.split(size) if len(left) else ()):
             if at and self.stages.limits.reached():
@@ -136,7 +143,6 @@ class Renewal:
             self._evaluate(targets[~has])
         if len(self._open(targets)):
             self._find_twins()
-        self._recertify(self._open(targets[has]))
         fresh = self._open(targets if self._afresh else targets[has])
         if len(fresh):
             stages.start(fresh)

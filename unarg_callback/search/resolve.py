@@ -35,7 +35,8 @@ def resolve(
 
     Args:
         checker: decides, for the layer as it is now.
-        parts: (support, weight) by class; the weights are tried first as they are.
+        parts: (support, weight) by class, the most urgent first; the weights are tried as they
+            are before anything else.
         limits: when to stop.
 
     Returns:
@@ -43,13 +44,16 @@ def resolve(
     """
     limits = limits or Limits()
     outcomes: dict[int, Outcome] = {}
-    by_size = sorted(parts, key=lambda target: len(parts[target][0]))
+    # The first may be the most urgent; without a limit all get their turn.
+    order = list(parts)
+    if not limits.limited:
+        order.sort(key=lambda target: len(parts[target][0]))
     at = 0
-    while at < len(by_size) and not (at and limits.reached()):
+    while at < len(order) and not (at and limits.reached()):
         # Neighbours in this order have supports of like size, so that padding costs little.
-        largest = len(parts[by_size[min(at + _LARGEST_BATCH, len(by_size)) - 1]][0])
+        largest = max(len(parts[target][0]) for target in order[at : at + _LARGEST_BATCH])
         room = _ELEMENTS // (max(largest, 1) * (checker.layer.dim + 1))
-        batch = by_size[at : at + min(_LARGEST_BATCH, max(room, 1))]
+        batch = order[at : at + min(_LARGEST_BATCH, max(room, 1))]
         _batch(checker, batch, *_padded(parts, batch), outcomes)
         at += len(batch)
     return outcomes
