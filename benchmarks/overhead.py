@@ -3,7 +3,7 @@
 Usage: ``python -m benchmarks.overhead [--pairs 3] [--epochs 20]``
 
 Runs take turns, each in a process of its own; only ``trainer.fit`` is timed. The ratio of each pair
-is shown, and their median.
+is shown, with and without the check at the end of training, and their median.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ sys.path[:0] = [{examples!r}, {root!r}]
 from train_mt import TranslationCLI, find_monitor
 from mt.data import TranslationData
 from mt.model import Translator
+from unarg_callback import UnargmaxabilityMonitor
 cli = TranslationCLI(Translator, TranslationData, run=False, args={arguments!r})
 monitor = find_monitor(cli.trainer)
 if monitor is not None:
+    cli.trainer.callbacks.remove(monitor)
+if {watched!r}:
+    # As in the configuration, but for the budget, which is the default.
+    monitor = UnargmaxabilityMonitor(layer="generator", every_n_steps=50, exclude=[0, 2])
     monitor.labels = str(cli.datamodule.labels_file)
-    if not {watched!r}:
-        cli.trainer.callbacks.remove(monitor)
+    cli.trainer.callbacks.append(monitor)
 begin = time.perf_counter()
 cli.trainer.fit(cli.model, datamodule=cli.datamodule)
 seconds = time.perf_counter() - begin
@@ -63,7 +67,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     arguments = parser.parse_args()
     ratios = []
-    print(f"{'without s':>10}{'with s':>9}{'ratio':>8}{'checks':>8}{'late':>6}{'incomplete':>12}")
+    print(
+        f"{'without s':>10}{'with s':>9}{'ratio':>8}{'before end':>12}{'checks':>8}{'late':>6}"
+        f"{'incomplete':>12}"
+    )
     for at in range(arguments.pairs):
         seconds: dict[bool, float] = {}
         records: list[dict[str, Any]] = []
@@ -73,10 +80,13 @@ def main() -> None:
                 seconds[watched] = found["seconds"]
                 records = found["records"] or records
         ratios.append(seconds[True] / seconds[False])
+        last = records[-1]["seconds"]
+        before = (seconds[True] - last) / seconds[False]
         late = sum(record["step"] > record["due"] for record in records)
         incomplete = sum(not record["complete"] for record in records)
         print(
-            f"{seconds[False]:>10.1f}{seconds[True]:>9.1f}{ratios[-1]:>8.3f}{len(records):>8}"
+            f"{seconds[False]:>10.1f}{seconds[True]:>9.1f}{ratios[-1]:>8.3f}{before:>12.3f}"
+            f"{len(records):>8}"
             f"{late:>6}{incomplete:>12}",
             flush=True,
         )

@@ -286,7 +286,7 @@ class UnargmaxabilityMonitor(Callback):
             not_finite = isinstance(cause, NotFiniteError)
             return self._monitor.skip(step, f"{kind}{cause}", not_finite=not_finite)
         if self._schedule.late(due, step):
-            share = self._monitor.budget.share
+            share = self._monitor.max_overhead
             self._warn_once(
                 "late",
                 f"the check due at step {due} was made at step {step}: checks are thinned out to "

@@ -32,6 +32,8 @@ _DEEPENED = 512
 """Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
 _CREDIT = 0.5
 """Seconds that checks may take in all however short the training, so that small runs have some."""
+_BEFORE_THE_END = 0.5
+"""Share of its time that a monitor spends before the last check, which has much left to do."""
 _USEFUL = 1.5
 """A check waits for time for so many times what it needs before its first verdict."""
 
@@ -133,7 +135,8 @@ class Monitor:
         time_limit: seconds for each check, or None.
         device: where the search runs, or None for where the layer lies.
         max_overhead: most time for checks, as a share of training time; None for no limit. It
-            counts once ``budget.start()`` was called. What doesn't fit waits for the next check.
+            counts once ``budget.start()`` was called. Half of it goes to checks before the last;
+            what doesn't fit into that waits for the next one.
         on_event: what to do when a class becomes unargmaxable or comes back; see
             :class:`EventHandler`.
         head: the layer's name in events.
@@ -163,7 +166,10 @@ class Monitor:
         self.domain = Domain.of(domain)
         self.time_limit = time_limit
         self.head = head
-        self.budget = OverheadBudget(max_overhead, credit=_CREDIT)
+        self.max_overhead = max_overhead
+        OverheadBudget(max_overhead)  # Refuses what is no share.
+        share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
+        self.budget = OverheadBudget(share, credit=_CREDIT)
         self.handler = EventHandler.of(on_event)
         self.last_report: Report | None = None
         """What the last check found; it is not part of the saved state."""

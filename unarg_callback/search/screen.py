@@ -47,7 +47,7 @@ _FOR_MORE = 32
 _WANTED = 0.4
 """Share of a lead to keep if comparing more rows can: what is left has to last for some updates."""
 _CHUNK = 8192
-_SAMPLE = 4096
+_SAMPLE = 1024
 _RIDGE = 1e-4
 _DTYPE = torch.float32
 
