@@ -25,8 +25,9 @@ from unarg_callback.report import Report
 KEPT_RECORDS = 1000
 """Most records in a saved state, the latest; it bounds the size of a checkpoint."""
 
-AT_RISK = 1000
-"""Most classes on the list of those at risk."""
+_LISTED = 20
+_FEWEST_LISTED, _MOST_LISTED = 50, 1000
+"""Of the argmaxable classes one in so many is listed as at risk, within these limits."""
 
 _DEEPENED = 512
 """Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
@@ -298,7 +299,7 @@ class Monitor:
             self._history.load_state_dict(state.get("leads", {}))
             decided = state.get("decided")
             self._decided = None if decided is None else decided.cpu().numpy().astype(np.int8)
-            self.at_risk = self._history.at_risk(AT_RISK)
+            self.at_risk = self._list_at_risk()
 
     def _limit(self, final: bool) -> float | None:
         """Seconds for a check that begins now."""
@@ -350,6 +351,10 @@ class Monitor:
         self.records.append(record)
         return record
 
+    def _list_at_risk(self) -> tuple[AtRisk, ...]:
+        known = int(np.isfinite(self._history.lead).sum())
+        return self._history.at_risk(min(max(known // _LISTED, _FEWEST_LISTED), _MOST_LISTED))
+
     def _look_ahead(self, report: Report, step: int) -> tuple[int, int]:
         """Tell of changes, list who is at risk; return how many were lost, and of these listed."""
         events = changes(
@@ -359,6 +364,6 @@ class Monitor:
         lost = [index for e in events if e.kind == "unargmaxable" for index in e.classes]
         warned = forewarned(self.at_risk, lost)
         self._history.update(report.status, report.lead, report.scale, report.measured)
-        self.at_risk = self._history.at_risk(AT_RISK)
+        self.at_risk = self._list_at_risk()
         self.handler.handle(events)
         return len(lost), warned
