@@ -112,7 +112,13 @@ def reflect(
     return torch.where(torch.isfinite(moved), moved, exact)
 
 
-def evaluate(checker: Checker, state: SearchState, targets: Tensor, limits: Limits) -> int:
+def evaluate(
+    checker: Checker,
+    state: SearchState,
+    targets: Tensor,
+    limits: Limits,
+    moved: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> int:
     """Try classes at the points where they stand; ``state`` is updated in place.
 
     Args:
@@ -120,6 +126,7 @@ def evaluate(checker: Checker, state: SearchState, targets: Tensor, limits: Limi
         state: holds the points.
         targets: (n,) int64 on the CPU.
         limits: when to stop; the first part is tried whatever they say.
+        moved: takes (m,) targets and their (m, d) points, and returns those to try instead.
 
     Returns:
         How many classes were proven that weren't before.
@@ -130,6 +137,8 @@ def evaluate(checker: Checker, state: SearchState, targets: Tensor, limits: Limi
             break
         part = part[~state.proven[part]]
         points = state.point[part.to(state.point.device)]
+        if moved is not None:
+            points = moved(part, points)
         new = state.record(part, points, checker.witnesses(part, points))
         limits.advance(new)
         gained += new
@@ -163,6 +172,11 @@ def braid_reflect(
         tried: the points to start from have been tried, and ``state.rival`` tells who won there.
     """
     limits = limits or Limits()
+
+    def reflected(part: Tensor, points: Tensor) -> Tensor:
+        state.reflections[part] += 1
+        return _moved(checker, frame, state, part, points, keep_in_domain)
+
     poor = 0
     for step in range(int(tried), patience + 1):
         targets = targets[~state.proven[targets]]
@@ -171,40 +185,13 @@ def braid_reflect(
             targets = targets[state.rival[targets] >= 0]
         if not len(targets) or (step and limits.reached()):
             return
-        gained = (
-            _step(checker, frame, state, targets, limits, keep_in_domain)
-            if step
-            else evaluate(checker, state, targets, limits)
-        )
+        gained = evaluate(checker, state, targets, limits, reflected if step else None)
         if limits.cut_short:
             return
         if worthwhile is not None and step:
             poor = 0 if worthwhile(gained, len(targets)) else poor + 1
             if poor == 2:
                 return
-
-
-def _step(
-    checker: Checker,
-    frame: Frame,
-    state: SearchState,
-    targets: Tensor,
-    limits: Limits,
-    keep_in_domain: bool,
-) -> int:
-    """Reflect each target once and try it there; return how many classes that proved."""
-    gained = 0
-    for at, part in enumerate(targets.split(_SWEEP)):
-        if at and limits.reached():
-            break
-        part = part[~state.proven[part]]
-        points = state.point[part.to(state.point.device)]
-        points = _moved(checker, frame, state, part, points, keep_in_domain)
-        state.reflections[part] += 1
-        new = state.record(part, points, checker.witnesses(part, points))
-        limits.advance(new)
-        gained += new
-    return gained
 
 
 def _moved(
