@@ -216,7 +216,7 @@ def test_slim_certificates_hold_and_are_small(domain: str) -> None:
     stage = Stage.of(weight, bias, domain)
     wide = wide_outcomes(stage)
     sizes = {t: len(o.support) for t, o in wide.items() if o.support is not None}
-    large = {target for target, size in sizes.items() if size > 16}
+    large = {target for target, size in sizes.items() if size > 12}
     assert len(large) > 10
     found = slim(stage.checker, wide)
     assert set(found) <= large
@@ -226,7 +226,7 @@ def test_slim_certificates_hold_and_are_small(domain: str) -> None:
         assert outcome.support is not None
         support = wide[target].support
         assert support is not None
-        assert len(outcome.support) <= 16
+        assert len(outcome.support) <= 12
         assert set(outcome.support.tolist()) < set(support.tolist())
 
 
