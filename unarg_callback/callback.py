@@ -362,7 +362,7 @@ def _write_file(logger: Logger, tag: str, who: Table) -> None:
         return
     files = get_filesystem(folder)
     files.makedirs(str(folder), exist_ok=True)
-    _, head, what = tag.split("/", 1)[0], *tag.split("/", 1)[1].rsplit("/", 1)
+    head, what = tag.removeprefix("unarg/").rsplit("/", 1)
     path = f"{folder}/{what}-{head.replace('/', '_')}.md"
     with files.open(path, "w", encoding="utf-8") as file:
         file.write(who.markdown())

@@ -132,9 +132,9 @@ class IncrementalVerifier:
             raise UnargError(f"layer is a {type(layer).__name__}; expected an OutputLayer")
         layer = layer if self.device is None else layer.to(self.device)
         layer.require_plain_values()
-        held, reason = self._held, self._why_cold
+        held, reason, shape = self._held, self._why_cold, Shape.of(layer)
         if held is not None:
-            reason = held.shape.difference(Shape.of(layer))
+            reason = held.shape.difference(shape)
             held = held.to(layer.device) if reason is None else None
         notes = () if reason is None else (f"{_FROM_NOTHING}: {reason}.",)
         with torch.no_grad(), plain_arithmetic(layer.device):
@@ -148,7 +148,7 @@ class IncrementalVerifier:
                 from_scratch(stages, self.patience, self.exact)
             else:
                 reuse = self._renew(held, layer, stages, begin, same)
-            return self._keep(stages, layer, held, reuse, notes, begin)
+            return self._keep(stages, shape, held, reuse, notes, begin)
 
     def reset(self) -> None:
         """Forget everything: the next update starts from nothing."""
@@ -203,7 +203,7 @@ class IncrementalVerifier:
     def _keep(
         self,
         stages: Stages,
-        layer: OutputLayer,
+        shape: Shape,
         held: Held | None,
         reuse: Reuse,
         notes: tuple[str, ...],
@@ -226,8 +226,8 @@ class IncrementalVerifier:
         )
         # One assignment: whatever interrupts an update, layer, proofs and report belong together.
         self._held = Held(
-            layer=layer.copy(),
-            shape=Shape.of(layer),
+            layer=stages.checker.layer.copy(),
+            shape=shape,
             evidence=evidence,
             age=age,
             waiting=np.where(undecided, waiting, 0).astype(np.int16),

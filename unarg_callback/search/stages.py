@@ -223,7 +223,7 @@ class Stages:
         """Compare a sweep's yield with what the exact stage would cost for the same classes.
 
         A sweep costs ``2 A d`` operations a class, an interior point some 40 iterations of
-        ``2 m d^2``, at a third of the speed: the ratio is ``120 m d / A``.
+        ``2 m d^2``, at a fifth of the speed: the ratio is ``200 m d / A``.
         """
         dim = self.checker.layer.dim
         ratio = 200 * working_set_size(dim, self.count) * dim / max(self.count, 1)
