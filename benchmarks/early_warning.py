@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.timing import real_layers
 from unarg_callback import IncrementalVerifier, Status
-from unarg_callback.early_warning import AtRisk, LeadHistory, forewarned
+from unarg_callback.monitoring.early_warning import AtRisk, LeadHistory, forewarned
 
 _LENGTHS = (50, 200, 1000)
 _SNAPSHOTS = tuple(f"ru16_{step}" for step in (0, 100, 200, 300, 400))

@@ -29,7 +29,7 @@ from tests.tiny_training import (
 )
 from unarg_callback.callback import UnargmaxabilityMonitor
 from unarg_callback.errors import DomainError, LayerError, UnargError
-from unarg_callback.snapshot import find_layer, take_snapshot
+from unarg_callback.snapshots.snapshot import find_layer, take_snapshot
 from unarg_callback.verification import verify
 
 pytestmark = pytest.mark.usefixtures("time_enough")

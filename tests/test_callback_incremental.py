@@ -23,8 +23,8 @@ from tests import tiny_training
 from tests.independent import check_proofs
 from tests.tiny_training import batches, events, scalar_steps, seeded, texts
 from unarg_callback import OutputLayer, Report, Status, UnargmaxabilityMonitor, verify
-from unarg_callback.events import Event
 from unarg_callback.incremental import IncrementalVerifier
+from unarg_callback.monitoring.events import Event
 
 ROOT = Path(__file__).parent.parent
 HEAD = "generator"

@@ -124,7 +124,9 @@ class TestWhatMustNotEndARun:
         def fail(*_: Any, **__: Any) -> Any:
             raise RuntimeError("out of memory")
 
-        monkeypatch.setattr("unarg_callback.monitor.IncrementalVerifier.update", fail)
+        monkeypatch.setattr(
+            "unarg_callback.monitoring.head_monitor.IncrementalVerifier.update", fail
+        )
         monitor = UnargmaxabilityMonitor(every_n_steps=3)
         run = trainer(tmp_path, monitor, logger=DummyLogger())
         with pytest.warns(UserWarning, match="RuntimeError: out of memory") as caught:

@@ -13,16 +13,8 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_warn
 
-from unarg_callback.cadence import Cadence, Schedule
 from unarg_callback.checkpoints.labels import read_labels
-from unarg_callback.devices import usable_device
-from unarg_callback.errors import NotFiniteError, UnargError
-from unarg_callback.events import Event
-from unarg_callback.geometry.layer import OutputLayer, parse_ids
-from unarg_callback.monitor import CheckRecord, Monitor
-from unarg_callback.report import Report
-from unarg_callback.snapshot import FoundLayer, find_layer, take_snapshot
-from unarg_callback.tensorboard import (
+from unarg_callback.dashboards.tables import (
     Table,
     head_name,
     risk_table,
@@ -31,6 +23,15 @@ from unarg_callback.tensorboard import (
     table,
     text_tag,
 )
+from unarg_callback.devices import usable_device
+from unarg_callback.errors import NotFiniteError, UnargError
+from unarg_callback.geometry.layer import OutputLayer, parse_ids
+from unarg_callback.monitoring.cadence import Cadence, Schedule
+from unarg_callback.monitoring.events import Event
+from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.record import CheckRecord
+from unarg_callback.report import Report
+from unarg_callback.snapshots.snapshot import FoundLayer, find_layer, take_snapshot
 
 
 class UnargmaxabilityMonitor(Callback):
@@ -88,7 +89,8 @@ class UnargmaxabilityMonitor(Callback):
         max_overhead: most time for checks as a share of training time; None for no limit.
         on_event: what to do when a class becomes provably unargmaxable, or is argmaxable again, or
             the layer has NaN: "log", "warn", "stop" (training), "ignore", a callable that takes an
-            :class:`~unarg_callback.events.Event`, or its import path "package.module:function".
+            :class:`~unarg_callback.monitoring.events.Event`, or its import path
+            "package.module:function".
         name: the head's name in tags. Two monitors need different names or layers.
 
     Raises:
@@ -119,7 +121,7 @@ class UnargmaxabilityMonitor(Callback):
         self.name = name
         self._excluded = _excluded_ids(exclude)
         self._device = device or "cpu"
-        self._monitor = Monitor(
+        self._monitor = HeadMonitor(
             domain,
             patience=patience,
             time_limit=time_limit,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tensorboard.plugin_util import markdown_to_safe_html
 
+from unarg_callback.dashboards.tables import Table, head_name, scalars, table, visible
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.proof import Status
-from unarg_callback.monitor import CheckRecord
+from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report, Reuse
-from unarg_callback.tensorboard import Table, head_name, scalars, table, visible
 
 A, U, D = Status.ARGMAXABLE, Status.UNARGMAXABLE, Status.UNDECIDED
 

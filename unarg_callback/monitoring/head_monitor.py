@@ -1,25 +1,26 @@
-"""Check a layer again and again, within a budget; no training framework is needed."""
+"""Check one layer again and again, within a budget."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from unarg_callback.budget import OverheadBudget
 from unarg_callback.continuity import DAMAGED
-from unarg_callback.early_warning import AtRisk, LeadHistory, forewarned
 from unarg_callback.errors import UnargError
-from unarg_callback.events import Event, EventHandler, changes, last_decided
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.incremental import IncrementalVerifier
+from unarg_callback.monitoring.budget import OverheadBudget
+from unarg_callback.monitoring.early_warning import AtRisk, LeadHistory, forewarned
+from unarg_callback.monitoring.events import Event, EventHandler, changes, last_decided
+from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report
 
 KEPT_RECORDS = 1000
@@ -39,75 +40,6 @@ _USEFUL = 1.5
 """A check waits for time for so many times what it needs before its first verdict."""
 
 
-@dataclass(frozen=True)
-class CheckRecord:
-    """One check in numbers, all of them builtins.
-
-    Args:
-        step: optimizer steps taken when the layer was copied.
-        classes: C, excluded ones included.
-        argmaxable: classes with a witness.
-        provable: classes proven unargmaxable.
-        potential: classes that the approximate search left unproven.
-        undecided: classes with no proof either way.
-        excluded: classes that take no part.
-        duplicates: classes that share row and bias with another.
-        appeared: of the provable, those that weren't when last decided (at the first check: all).
-        returned: argmaxable classes that were provably unargmaxable when last decided.
-        reflections: steps that the search spent, over all classes.
-        seconds: wall time.
-        complete: False if a time limit cut the check short.
-        due: step at which the check fell due; before ``step`` if it had to wait for its budget.
-        warm: whether it started from the proofs of the check before.
-        kept: witnesses settled by the bound on their lead's change.
-        evaluated: witnesses tried again.
-        recertified: certificates that hold with new weights over the rivals they had.
-        searched: classes searched for a witness.
-        solved: classes that came to the exact stage.
-        oldest: most checks for which a class has been undecided.
-        lost: classes argmaxable when last decided and provably unargmaxable now.
-        forewarned: of these, how many the check before had listed as at risk.
-        leads: quantiles of the relative leads of argmaxable classes.
-        skipped: why there was no check (all counts are then 0), or None.
-    """
-
-    step: int
-    classes: int = 0
-    argmaxable: int = 0
-    provable: int = 0
-    potential: int = 0
-    undecided: int = 0
-    excluded: int = 0
-    duplicates: int = 0
-    appeared: int = 0
-    returned: int = 0
-    reflections: int = 0
-    seconds: float = 0.0
-    complete: bool = True
-    due: int = 0
-    warm: bool = False
-    kept: int = 0
-    evaluated: int = 0
-    recertified: int = 0
-    searched: int = 0
-    solved: int = 0
-    oldest: int = 0
-    lost: int = 0
-    forewarned: int = 0
-    leads: dict[str, float] = field(default_factory=dict)
-    skipped: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name, fit for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CheckRecord:
-        """Inverse of :meth:`to_dict`; unknown fields are left out, missing ones get defaults."""
-        known = {key: values[key] for key in cls.__dataclass_fields__ if key in values}
-        return cls(**known)
-
-
 @dataclass
 class _Since:
     """For each class in a set, the step since which it has been there at every check."""
@@ -125,7 +57,7 @@ class _Since:
         self.steps = dict(zip(state.get("class", []), state.get("step", []), strict=False))
 
 
-class Monitor:
+class HeadMonitor:
     """Checks one layer again and again, each time from the proofs of the last check.
 
     It remembers since when each class has been out of reach, and which may soon be.
@@ -142,7 +74,7 @@ class Monitor:
             :class:`EventHandler`.
         head: the layer's name in events.
 
-    >>> monitor = Monitor("box:10")
+    >>> monitor = HeadMonitor("box:10")
     >>> layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [-0.1, 0.0]])
     >>> record = monitor.check(layer, step=50)
     >>> record.provable, monitor.provable_since

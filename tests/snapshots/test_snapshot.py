@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from unarg_callback.errors import LayerError
-from unarg_callback.snapshot import find_layer, take_snapshot
+from unarg_callback.snapshots.snapshot import find_layer, take_snapshot
 
 
 class Decoder(nn.Module):

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unarg_callback.errors import UnargError
-from unarg_callback.events import Event, EventHandler, EventKind, changes, last_decided
 from unarg_callback.geometry.proof import Status
+from unarg_callback.monitoring.events import Event, EventHandler, EventKind, changes, last_decided
 
 LOST = Event("unargmaxable", 50, (3, 7), ("jian3", "nan1"), "generator")
 RETURNED = Event("returned", 50, (4,), (), "generator")
@@ -357,7 +357,7 @@ class TestCopies:
             "import pickle, sys\n"
             f"sys.path.insert(0, {str(hooks)!r})\n"
             f"handler = pickle.loads({pickled!r})\n"
-            "from unarg_callback.events import Event\n"
+            "from unarg_callback.monitoring.events import Event\n"
             "handler.handle([Event('returned', 1, (2,))])\n"
             "print(handler.stop_requested, 'pytorch_lightning' in sys.modules)\n"
         )

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-import unarg_callback.monitor as monitor_module
+import unarg_callback.monitoring.head_monitor as monitor_module
 from unarg_callback.errors import DomainError, UnargError
-from unarg_callback.events import Event
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
-from unarg_callback.monitor import KEPT_RECORDS, CheckRecord, Monitor
+from unarg_callback.monitoring.events import Event
+from unarg_callback.monitoring.head_monitor import KEPT_RECORDS, HeadMonitor
+from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report, Reuse
 
 CORNERS = [[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]
@@ -34,7 +35,7 @@ OUTER = [3.0, 0.0]
 
 class TestCheck:
     def test_counts(self) -> None:
-        record = Monitor("box:10").check(layer(INNER, INNER, OUTER), 7)
+        record = HeadMonitor("box:10").check(layer(INNER, INNER, OUTER), 7)
         assert (record.step, record.classes, record.skipped) == (7, 7, None)
         assert record.provable == 2
         assert record.argmaxable == 5
@@ -46,11 +47,11 @@ class TestCheck:
 
     def test_excluded_classes_are_counted_apart(self) -> None:
         excluded = OutputLayer([*CORNERS, INNER], excluded=[4])
-        record = Monitor().check(excluded, 1)
+        record = HeadMonitor().check(excluded, 1)
         assert (record.provable, record.excluded, record.argmaxable) == (0, 1, 4)
 
     def test_since_when(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         for step, rows in ((10, [INNER, OUTER]), (20, [INNER, [0.0, 0.5]]), (30, [INNER, OUTER])):
             monitor.check(layer(*rows), step)
             if step == 20:
@@ -58,13 +59,13 @@ class TestCheck:
         assert monitor.provable_since == {4: 10}
 
     def test_an_interruption_begins_a_new_time(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         for step, row in ((1, INNER), (2, OUTER), (3, INNER)):
             monitor.check(layer(row), step)
         assert monitor.provable_since == {4: 3}
 
     def test_who_appeared_and_who_returned(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         changes = []
         for step, rows in enumerate([[INNER, INNER], [OUTER, INNER], [INNER, OUTER]]):
             record = monitor.check(layer(*rows), step)
@@ -91,7 +92,7 @@ class TestCheck:
         assert monitor.potential_since == dict.fromkeys(range(4), 0)
 
     def test_a_check_starts_from_the_last_one(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         first = monitor.check(layer(INNER), 1)
         second = monitor.check(layer(INNER), 2)
         assert (first.warm, second.warm) == (False, True)
@@ -112,7 +113,7 @@ class TestCheck:
         assert (options["patience"], options["device"], options["time_limit"]) == (7, "cpu", 2.0)
 
     def test_another_shape_is_another_layer(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         monitor.check(layer(INNER), 1)
         record = monitor.check(layer(OUTER, INNER), 2)
         assert (record.classes, record.appeared) == (6, record.provable)
@@ -121,19 +122,19 @@ class TestCheck:
     def test_a_warm_check_gives_the_verdicts_of_a_cold_one(self) -> None:
         draw = torch.Generator().manual_seed(3)
         weight = torch.randn(60, 4, generator=draw)
-        warm = Monitor("box:10")
+        warm = HeadMonitor("box:10")
         for step in range(6):
             weight = weight + 0.2 * torch.randn(60, 4, generator=draw)
             snapshot = OutputLayer(weight)
             warm.check(snapshot, step)
-            cold = Monitor("box:10")
+            cold = HeadMonitor("box:10")
             cold.check(snapshot, step)
             assert warm.last_report is not None
             assert cold.last_report is not None
             assert warm.last_report.status.tolist() == cold.last_report.status.tolist()
 
     def test_a_skipped_check_forgets_nothing(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         monitor.check(layer(INNER), 1)
         record = monitor.skip(2, "weight has NaN")
         assert (record.skipped, record.classes) == ("weight has NaN", 0)
@@ -143,15 +144,16 @@ class TestCheck:
 
     def test_bad_arguments_are_refused_at_once(self) -> None:
         with pytest.raises(DomainError):
-            Monitor("sphere:1")
+            HeadMonitor("sphere:1")
         with pytest.raises(UnargError, match="patience"):
-            Monitor(patience=-1)
+            HeadMonitor(patience=-1)
         with pytest.raises(UnargError, match="time_limit"):
-            Monitor(time_limit=0.0)
+            HeadMonitor(time_limit=0.0)
 
 
 def test_no_training_framework_is_imported() -> None:
-    modules = ", ".join(f"unarg_callback.{name}" for name in ("monitor", "snapshot", "tensorboard"))
+    rooms = ("monitoring.head_monitor", "snapshots.snapshot", "dashboards.tables")
+    modules = ", ".join(f"unarg_callback.{room}" for room in rooms)
     code = f"import sys, unarg_callback, {modules}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -161,13 +163,13 @@ def test_no_training_framework_is_imported() -> None:
 
 class TestState:
     def test_it_survives_a_safe_load(self) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         monitor.skip(6, "NaN")
         buffer = io.BytesIO()
         torch.save(monitor.state_dict(), buffer)
         buffer.seek(0)
-        other = Monitor("box:10")
+        other = HeadMonitor("box:10")
         other.load_state_dict(torch.load(buffer, weights_only=True))
         assert other.records == monitor.records
         assert other.provable_since == monitor.provable_since == {4: 4}
@@ -177,7 +179,7 @@ class TestState:
         assert other.records[-1].appeared == 0
 
     def test_a_check_after_a_resume_is_warm(self) -> None:
-        monitor, other = Monitor("box:10"), Monitor("box:10")
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         record = other.check(layer([0.2, 0.2]), 8)
@@ -185,7 +187,7 @@ class TestState:
 
     def test_changes_are_seen_across_a_resume(self) -> None:
         seen: list[Event] = []
-        monitor, other = Monitor("box:10"), Monitor("box:10", on_event=seen.append)
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10", on_event=seen.append)
         monitor.check(layer(OUTER), 4)
         assert [entry.index for entry in monitor.at_risk]
         other.load_state_dict(monitor.state_dict())
@@ -195,7 +197,7 @@ class TestState:
         assert (record.lost, record.forewarned) == (1, 1)
 
     def test_proofs_of_another_domain_are_not_used_and_it_says_so(self) -> None:
-        monitor, other = Monitor("box:10"), Monitor("box:20")
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:20")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         assert not other.check(layer(INNER), 8).warm
@@ -204,11 +206,11 @@ class TestState:
 
     @pytest.mark.parametrize("wrong", [None, "x", 3, [1], float("nan"), torch.zeros(2)])
     def test_a_damaged_state_is_left_out(self, wrong: Any) -> None:
-        monitor = Monitor("box:10")
+        monitor = HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         good = monitor.state_dict()
         for key in good:
-            other = Monitor("box:10")
+            other = HeadMonitor("box:10")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 other.load_state_dict({**good, key: wrong})
@@ -216,10 +218,10 @@ class TestState:
 
     def test_damage_is_said(self) -> None:
         with pytest.warns(UserWarning, match="saved state can't be used"):
-            Monitor().load_state_dict({"records": 3})
+            HeadMonitor().load_state_dict({"records": 3})
 
     def test_another_number_of_classes_after_a_resume_is_said(self) -> None:
-        monitor, other = Monitor("box:10"), Monitor("box:10")
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         other.check(layer(INNER, INNER), 8)
@@ -227,13 +229,13 @@ class TestState:
         assert "the layer was 5 x 2 and is 6 x 2" in other.last_report.notes[0]
 
     def test_an_empty_state_is_a_fresh_start(self) -> None:
-        monitor = Monitor()
+        monitor = HeadMonitor()
         monitor.load_state_dict({})
         assert monitor.records == []
         assert monitor.provable_since == {}
 
     def test_records_are_bounded(self) -> None:
-        monitor = Monitor()
+        monitor = HeadMonitor()
         for step in range(KEPT_RECORDS + 5):
             monitor.skip(step, "")
         kept = monitor.state_dict()["records"]
@@ -244,14 +246,14 @@ class TestState:
         assert CheckRecord.from_dict({"step": 3, "new_field": 1}) == CheckRecord(step=3)
 
     def test_what_was_found_in_another_domain_is_forgotten(self) -> None:
-        monitor, other = Monitor("box:10"), Monitor("box:20")
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:20")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         assert other.provable_since == {}
         assert other.records == monitor.records
 
     def test_state_of_another_layer_is_forgotten(self) -> None:
-        monitor, other = Monitor("box:10"), Monitor("box:10")
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         other.check(layer(INNER, INNER), 8)
@@ -264,7 +266,7 @@ def faked(
     potential: list[bool],
     options: dict[str, Any] | None = None,
     **given: Any,
-) -> Monitor:
+) -> HeadMonitor:
     """A monitor whose verifier finds one of these after the other, whatever the layer."""
     told = {} if options is None else options
     left = iter(found)
@@ -302,4 +304,4 @@ def faked(
             )
 
     monkeypatch.setattr(monitor_module, "IncrementalVerifier", Verifier)
-    return Monitor("free", **given)
+    return HeadMonitor("free", **given)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from unarg_callback.budget import OverheadBudget
 from unarg_callback.errors import UnargError
+from unarg_callback.monitoring.budget import OverheadBudget
 
 
 class Cadence:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from unarg_callback.budget import OverheadBudget
-from unarg_callback.cadence import Cadence, Schedule
 from unarg_callback.errors import UnargError
+from unarg_callback.monitoring.budget import OverheadBudget
+from unarg_callback.monitoring.cadence import Cadence, Schedule
 
 
 def due_steps(cadence: Cadence, seen: list[int]) -> list[int]:

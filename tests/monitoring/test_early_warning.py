@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unarg_callback.early_warning import LATEST_WEIGHT, AtRisk, LeadHistory, forewarned
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.proof import Status
+from unarg_callback.monitoring.early_warning import LATEST_WEIGHT, AtRisk, LeadHistory, forewarned
 
 Check = tuple[list[Status], list[float], float]
 

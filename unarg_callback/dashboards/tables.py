@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unarg_callback.early_warning import AtRisk
 from unarg_callback.geometry.proof import Status
-from unarg_callback.monitor import CheckRecord
+from unarg_callback.monitoring.early_warning import AtRisk
+from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report, printable
 
 MAX_ROWS = 50

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unarg_callback.budget import OverheadBudget
 from unarg_callback.errors import UnargError
+from unarg_callback.monitoring.budget import OverheadBudget
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""What checks look like to a reader: scalars, tables, charts and files."""

@@ -1,0 +1,1 @@
+"""Check layers again and again while they train; no training framework is needed."""

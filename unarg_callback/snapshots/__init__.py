@@ -1,0 +1,1 @@
+"""Copies of output layers, taken from live models."""
