@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.independent import ExactLayer
 from unarg_callback import OutputLayer
-from unarg_callback.geometry.leaders import LeadEvaluator, Leads
+from unarg_callback.geometry.leaders import Ends, LeadEvaluator, Leads
 
 STORAGE = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 SWEEPS = (torch.float32, torch.float64)
@@ -248,3 +248,66 @@ def test_the_order_of_classes_changes_no_centre_unit_or_error(sweep: Sweep) -> N
     first = one.leads(sweep.targets, sweep.points)
     second = other.leads(back[sweep.targets], sweep.points)
     assert torch.equal(first.error, second.error)
+
+
+@settings(deadline=None, print_blob=True, max_examples=100)
+@given(sweeps(), st.integers(0, 30))
+def test_a_part_measured_against_the_ends_of_the_whole(sweep: Sweep, cut: int) -> None:
+    """Centre, unit and logits of a part are those of the whole, and its bounds no smaller."""
+    dtype = sweep.points.dtype
+    layer = OutputLayer(sweep.weight, sweep.bias)
+    both = LeadEvaluator(layer, dtype)
+    parts = [
+        OutputLayer(sweep.weight[span], None if sweep.bias is None else sweep.bias[span])
+        for span in (slice(cut), slice(cut, None))
+        if len(sweep.weight[span])
+    ]
+    ends = [Ends.of(part) for part in parts]
+    common = Ends(
+        torch.stack([one.low for one in ends]).amin(0),
+        torch.stack([one.high for one in ends]).amax(0),
+        torch.stack([one.bias_low for one in ends]).amin(),
+        torch.stack([one.bias_high for one in ends]).amax(),
+    )
+    evaluators = [LeadEvaluator(part, dtype, common) for part in parts]
+    first = evaluators[0]
+    for one in evaluators:
+        assert torch.equal(one.middle, both.middle)
+        assert torch.equal(one.bias_middle, both.bias_middle)
+        assert one.unit == both.unit
+    rows = torch.cat([one.rows(slice(None)) for one in evaluators])
+    assert torch.equal(rows, both.rows(slice(None)))
+    biases = torch.cat([one.biases(slice(None)) for one in evaluators])
+    assert torch.equal(biases, both.biases(slice(None)))
+    # The bound on a lead within the part is sound with wider ends too.
+    here = sweep.targets < first.count
+    if sweep.bias is not None:
+        bias = sweep.bias[: first.count].double().numpy()
+    exact = ExactLayer(
+        sweep.weight[: first.count].double().numpy(), None if sweep.bias is None else bias
+    )
+    targets, points = sweep.targets[here], sweep.points[here]
+    if len(targets):
+        assert_within_error(exact, first.leads(targets, points), targets, points)
+
+
+def test_ends_of_no_class() -> None:
+    ends = Ends.of(OutputLayer([[1.0, 2.0]], excluded=[0]))
+    assert ends.low.tolist() == [np.inf] * 2
+    middle, bias, reach = ends.middle()
+    assert middle.tolist() == reach.tolist() == [0.0, 0.0]
+    assert bias.item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sum_that_overflows_on_its_way_proves_nothing(dtype: torch.dtype) -> None:
+    huge = torch.finfo(dtype).max
+    # The rival's logit is 0, but its terms add up to -inf before the others come.
+    layer = OutputLayer([[-1e-3] * 64, [-1.0] * 32 + [1.0] * 32, [1.0] * 32 + [-1.0] * 32])
+    evaluator = LeadEvaluator(layer, dtype)
+    leads = evaluator.leads(torch.tensor([0, 1]), torch.full((2, 64), huge / 4, dtype=dtype))
+    assert not (leads.lead - leads.error > 0).any()
+    assert not (leads.rival_lead - leads.rival_error > 0).any()
+    # A bound is asked for where sums are far from overflowing.
+    near = evaluator.leads(torch.tensor([0]), torch.full((1, 64), huge / 2**12, dtype=dtype))
+    assert torch.isfinite(near.error).all()

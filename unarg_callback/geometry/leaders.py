@@ -40,6 +40,55 @@ class Leads:
     rival_error: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The lowest and the highest weight of each column, and of the biases; all float64.
+
+    They say what rows are measured against. Where a layer's rows lie in several places, the ends
+    over all of them give each the same.
+
+    Args:
+        low: (d,), +inf where no class takes part.
+        high: (d,), -inf likewise.
+        bias_low: ().
+        bias_high: ().
+    """
+
+    low: Tensor
+    high: Tensor
+    bias_low: Tensor
+    bias_high: Tensor
+
+    @classmethod
+    def of(cls, layer: OutputLayer) -> Ends:
+        """Return the ends over the active classes of a layer."""
+        active = layer.active.to(layer.device)
+        everyone = len(active) == layer.classes
+        low = torch.full((layer.dim,), math.inf, dtype=torch.float64, device=layer.device)
+        high = -low
+        for at in range(0, len(active), _CLASSES):
+            span = slice(at, at + _CLASSES)
+            rows = layer.weight[span if everyone else active[span]]
+            low = torch.minimum(low, rows.amin(0).double())
+            high = torch.maximum(high, rows.amax(0).double())
+        if not len(active):
+            return cls(low, high, low.new_tensor(math.inf), low.new_tensor(-math.inf))
+        bias = layer.biases(slice(None) if everyone else active)
+        return cls(low, high, bias.amin(), bias.amax())
+
+    def middle(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Middle of each column and of the biases, and (d,) the largest centred weight in size.
+
+        Subtraction rounds to nearest and so keeps order: the ends of a column have the largest.
+        """
+        if not bool((self.bias_low <= self.bias_high).item()):
+            zeros = torch.zeros_like(self.low)
+            return zeros, torch.zeros_like(self.bias_low), zeros
+        middle = self.low / 2 + self.high / 2
+        reach = torch.maximum(self.high - middle, middle - self.low)
+        return middle, self.bias_low / 2 + self.bias_high / 2, reach
+
+
 class LeadEvaluator:
     """Leads in floating point over the active classes of a layer.
 
@@ -54,22 +103,26 @@ class LeadEvaluator:
     logits: with its own rounding, ``gamma(d + 4)`` times the sum of both. For all but the target
     ``|w - m|.|x|`` is replaced by the smaller of ``max |w - m|_2 |x|_2`` (Cauchy-Schwarz) and
     ``sum_k |x_k| max |w - m|_k``, which features in different units don't spoil. Underflow adds at
-    most the smallest normal number for each operation.
+    most the smallest normal number for each operation. Where the terms are so large that a sum of
+    them might overflow, the error is infinite.
 
     Args:
         layer: the layer, on the device where products run.
         dtype: float32 or float64.
+        ends: what to measure rows against, at least as far apart as those of this layer, which are
+            the default.
     """
 
-    def __init__(self, layer: OutputLayer, dtype: torch.dtype) -> None:
+    def __init__(self, layer: OutputLayer, dtype: torch.dtype, ends: Ends | None = None) -> None:
         self.layer = layer
         self.dtype = dtype
         self.device = layer.device
         self.active = layer.active.to(layer.device)
         self.count = len(self.active)
         self._everyone = self.count == layer.classes
-        self.middle, self.bias_middle, reach = self._middle()
-        largest = self._max(reach) if self.count else 0.0
+        ends = ends or Ends.of(layer)
+        self.middle, self.bias_middle, reach = ends.middle()
+        largest = float(reach.amax())
         self.unit = 2.0 ** min(max(math.frexp(largest)[1], -1000), 1000) if largest else 1.0
         """The power of two that rows and logits are measured in here; dividing by it is exact."""
         self._largest_norm = 0.0
@@ -84,7 +137,9 @@ class LeadEvaluator:
             self._bias[span.start : span.stop] = self.biases(slice(span.start, span.stop))
             if self._resident:
                 self._tiles.append(centred.to(dtype).T.contiguous())
-        self._largest_bias = self._max(self._bias.abs().double())
+        # The conversion keeps order as the subtraction does: nobody's bias is larger in size.
+        above, below = ends.bias_high - self.bias_middle, self.bias_middle - ends.bias_low
+        self._largest_bias = max(float((torch.maximum(above, below) / self.unit).to(dtype)), 0.0)
 
     def rows(self, at: Tensor | slice) -> Tensor:
         """(n, d) float64 rows, centred, in units of ``unit``."""
@@ -139,7 +194,7 @@ class LeadEvaluator:
         for span, tile in self._each_tile():
             bias = self._bias[span.start : span.stop]
             torch.addmm(bias, points, tile, out=logits[:, span.start : span.stop])
-        logits[torch.arange(len(own), device=self.device), own] = -math.inf
+        _mask(logits, own, range(self.count))
         best, ids = logits.topk(count, dim=1)
         return ids, best
 
@@ -218,7 +273,10 @@ class LeadEvaluator:
         tiny = operations * SMALLEST_NORMAL[self.dtype] * (2 + reach.amax(1))
         # Two more roundings, and the rest of the factor, cover those of this bound itself.
         factor = gamma(self.layer.dim + 6, self.dtype) * (1 + 1e-9)
-        return factor * (mine + largest) + tiny, factor * 2 * largest + tiny
+        # Where a sum might overflow on its way, its value says nothing.
+        safe = mine + largest < torch.finfo(self.dtype).max / 8
+        error = torch.where(safe, factor * (mine + largest) + tiny, math.inf)
+        return error, torch.where(safe, factor * 2 * largest + tiny, math.inf)
 
     def _spans(self) -> list[range]:
         return [range(at, min(at + _CLASSES, self.count)) for at in range(0, self.count, _CLASSES)]
@@ -236,28 +294,6 @@ class LeadEvaluator:
     def _ids(self, at: Tensor | slice) -> Tensor | slice:
         """Class ids of positions: where all classes take part, a slice needs no look-up."""
         return at if self._everyone and isinstance(at, slice) else self.active[at]
-
-    def _middle(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Middle of each column and of the biases, and (d,) the largest centred weight in size.
-
-        Subtraction rounds to nearest and so keeps order: the ends of a column have the largest.
-        """
-        low = torch.full((self.layer.dim,), math.inf, dtype=torch.float64, device=self.device)
-        high = -low
-        for span in self._spans():
-            rows = self.layer.weight[self._ids(slice(span.start, span.stop))]
-            low = torch.minimum(low, rows.amin(0).double())
-            high = torch.maximum(high, rows.amax(0).double())
-        bias = self.layer.biases(self._ids(slice(None)))
-        if not self.count:
-            return torch.zeros_like(low), bias.sum(), torch.zeros_like(low)
-        middle = low / 2 + high / 2
-        reach = torch.maximum(high - middle, middle - low)
-        return middle, bias.amin() / 2 + bias.amax() / 2, reach
-
-    @staticmethod
-    def _max(values: Tensor) -> float:
-        return float(values.amax()) if len(values) else 0.0
 
 
 def _first(values: Tensor) -> tuple[Tensor, Tensor]:
