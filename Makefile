@@ -8,7 +8,7 @@ RUN_DIR ?= runs/mt_small
 # Threads that spin for long while they wait cost far more than they save beside other work.
 export GOMP_SPINCOUNT := 10000
 
-.PHONY: demo test test-all bench lint clean
+.PHONY: demo test test-browser test-all bench lint clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/train_mt.py --config configs/mt_small.yaml --workdir $(RUN_DIR)
@@ -20,6 +20,10 @@ demo: $(VENV)/.examples
 test: lint
 	$(PYTEST) -m "not slow and not browser"
 
+# Needs Chromium and its driver (Debian: chromium chromium-driver).
+test-browser: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
+
 test-all: lint
 	$(PYTEST)
 
@@ -29,7 +33,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	@set -e; for name in cold_check warm_check drift early_warning overhead exact_ways frames; do \
+	@set -e; for name in cold_check warm_check drift early_warning overhead exact_ways divided activation_range frames; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python -m benchmarks.$$name; echo; \
 	done
 

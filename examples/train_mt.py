@@ -91,6 +91,8 @@ def run(cli: LightningCLI) -> int:
     trainer.save_checkpoint(checkpoint)
     for scores in trainer.test(model, datamodule=data, verbose=False)[:1]:
         print(f"\nTest set: BLEU {scores['test/bleu']:.1f}, chrF {scores['test/chrf']:.1f}")
+    for name, seen in ({} if monitor is None else monitor.activation_ranges).items():
+        print(f"\nInputs of {name} in training (Table 9 of the paper):\n{seen.table9('mt_small')}")
     if monitor is None:
         print("No monitor in the configuration, so there is nothing to compare.")
         return 0

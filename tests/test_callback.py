@@ -49,14 +49,14 @@ class TestWhatIsWritten:
         kinds = ("potential", "provable", "undecided", "duplicates")
         tags = [f"unarg/generator/{kind}" for kind in kinds]
         tags += [f"unarg_cost/generator/{kind}" for kind in ("seconds", "reflections")]
-        assert all(scalar_steps(logger.log_dir, tag) == [5, 10, 14] for tag in tags)
+        assert all(scalar_steps(logger.log_dir, tag) == [0, 5, 10, 14] for tag in tags)
         found = [
             int(event.value) for event in events(logger.log_dir).Scalars("unarg/generator/provable")
         ]
         assert found == [record.provable for record in monitor.records]
         assert found[-1] > 0
         first_step, first_table = texts(logger.log_dir, "unarg/generator/unargmaxable")[0]
-        assert first_step == 5
+        assert first_step == 0
         assert "| class | token | status | since step | beaten by |" in first_table
         assert "word" in first_table
 
@@ -71,8 +71,8 @@ class TestWhatIsWritten:
         monitor, logger = UnargmaxabilityMonitor(every_n_steps=1), TensorBoardLogger(tmp_path)
         still = seeded(Classifier, 0.0)
         trainer(tmp_path, monitor, logger=logger).fit(still, batches())
-        assert checked_steps(monitor) == list(range(1, 15))
-        assert [step for step, _ in texts(logger.log_dir, "unarg/generator/unargmaxable")] == [1]
+        assert checked_steps(monitor) == list(range(15))
+        assert [step for step, _ in texts(logger.log_dir, "unarg/generator/unargmaxable")] == [0]
 
     def test_csv_logger_gets_scalars_and_a_file(self, tmp_path: Path) -> None:
         monitor, logger = UnargmaxabilityMonitor(every_n_steps=5, name="a/b"), CSVLogger(tmp_path)
@@ -90,7 +90,7 @@ class TestWhatIsWritten:
                 self.calls.append(arguments)
 
         logger = TextLogger(tmp_path)
-        monitor = UnargmaxabilityMonitor(every_n_steps=100, labels=NAMES)
+        monitor = UnargmaxabilityMonitor(every_n_steps=100, labels=NAMES, at_start=False)
         trainer(tmp_path, monitor, logger=logger).fit(seeded(), batches())
         tables = {call["key"]: call for call in logger.calls}
         assert set(tables) == {"unarg/generator/unargmaxable", "unarg/generator/at_risk"}
@@ -107,14 +107,14 @@ class TestWhatIsWritten:
         monitor = UnargmaxabilityMonitor(every_n_steps=7)
         trainer(tmp_path, monitor, logger=loggers).fit(seeded(), batches())
         for logger in loggers:
-            assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [7, 14]
+            assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [0, 7, 14]
 
     def test_no_logger_is_said_once_and_works(self, tmp_path: Path) -> None:
         monitor = UnargmaxabilityMonitor(every_n_steps=2)
         with pytest.warns(UserWarning, match="has no logger") as caught:
             trainer(tmp_path, monitor).fit(seeded(), batches())
         assert sum("has no logger" in str(one.message) for one in caught) == 1
-        assert checked_steps(monitor) == [2, 4, 6, 8, 10, 12, 14]
+        assert checked_steps(monitor) == [0, 2, 4, 6, 8, 10, 12, 14]
 
     def test_values_are_in_the_callback_metrics(self, tmp_path: Path) -> None:
         monitor = UnargmaxabilityMonitor(every_n_steps=5)
@@ -144,9 +144,9 @@ class TestCadence:
         run = trainer(tmp_path, monitor, logger=logger, accumulate_grad_batches=3, max_epochs=3)
         run.fit(seeded(), batches(7))
         assert run.global_step == 9
-        assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [2, 4, 6, 8, 9]
+        assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [0, 2, 4, 6, 8, 9]
 
-    @pytest.mark.parametrize(("every", "steps"), [(5, [6, 10, 14]), (3, [4, 6, 10, 12, 14])])
+    @pytest.mark.parametrize(("every", "steps"), [(5, [0, 6, 10, 14]), (3, [0, 4, 6, 10, 12, 14])])
     def test_two_optimizers(self, tmp_path: Path, every: int, steps: list[int]) -> None:
         monitor, logger = UnargmaxabilityMonitor(every_n_steps=every), TensorBoardLogger(tmp_path)
         run = trainer(tmp_path, monitor, logger=logger, max_epochs=1)
@@ -157,11 +157,11 @@ class TestCadence:
     def test_the_final_step_is_not_checked_twice(self, tmp_path: Path) -> None:
         monitor = UnargmaxabilityMonitor(every_n_steps=7)
         trainer(tmp_path, monitor, logger=DummyLogger()).fit(seeded(), batches(7))
-        assert checked_steps(monitor) == [7, 14]
+        assert checked_steps(monitor) == [0, 7, 14]
 
     @pytest.mark.parametrize("every", [0, 1000])
     def test_only_at_the_end(self, tmp_path: Path, every: int) -> None:
-        monitor = UnargmaxabilityMonitor(every_n_steps=every)
+        monitor = UnargmaxabilityMonitor(every_n_steps=every, at_start=False)
         trainer(tmp_path, monitor, logger=DummyLogger()).fit(seeded(), batches(7))
         assert checked_steps(monitor) == [14]
 
@@ -169,15 +169,15 @@ class TestCadence:
         monitor = UnargmaxabilityMonitor(every_n_steps=6)
         run = trainer(tmp_path, monitor, logger=DummyLogger(), val_check_interval=1)
         run.fit(seeded(), batches(7), batches(2))
-        assert checked_steps(monitor) == [6, 12, 14]
+        assert checked_steps(monitor) == [0, 6, 12, 14]
         run.validate(seeded(), batches(2), verbose=False)
-        assert checked_steps(monitor) == [6, 12, 14]
+        assert checked_steps(monitor) == [0, 6, 12, 14]
 
     def test_fast_dev_run(self, tmp_path: Path) -> None:
         monitor = UnargmaxabilityMonitor()
         run = trainer(tmp_path, monitor, fast_dev_run=True, logger=CSVLogger(tmp_path))
         run.fit(seeded(), batches())
-        assert checked_steps(monitor) == [1]
+        assert checked_steps(monitor) == [0, 1]
         assert list(tmp_path.iterdir()) == []
 
     def test_a_second_fit_with_a_new_trainer_begins_again(self, tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ class TestCadence:
         for _ in range(2):
             run = trainer(tmp_path, monitor, logger=DummyLogger(), max_epochs=1)
             run.fit(seeded(), batches(7))
-        assert checked_steps(monitor) == [6, 7, 6, 7]
-        assert set(monitor._monitor.provable_since.values()) <= {6, 7}
-        assert monitor.records[2].appeared == monitor.records[2].provable
+        assert checked_steps(monitor) == [0, 6, 7, 0, 6, 7]
+        assert set(monitor.heads["generator"].provable_since.values()) <= {0, 6, 7}
+        assert monitor.records[3].appeared == monitor.records[3].provable
 
 
 class TestNothingIsDisturbed:
@@ -251,7 +251,7 @@ class TestLayers:
 
         monitor = UnargmaxabilityMonitor("generator")
         trainer(tmp_path, monitor, logger=DummyLogger()).fit(seeded(Late), batches())
-        assert checked_steps(monitor) == [14]
+        assert checked_steps(monitor) == [0, 14]
 
     def test_a_compiled_layer_keeps_its_name(self, tmp_path: Path) -> None:
         model, logger = seeded(), TensorBoardLogger(tmp_path)
@@ -266,8 +266,8 @@ class TestLayers:
             UnargmaxabilityMonitor("second", every_n_steps=6, exclude="0,2-3", name="tags"),
         ]
         trainer(tmp_path, *monitors, logger=logger).fit(model, batches())
-        assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [4, 8, 12, 14]
-        assert scalar_steps(logger.log_dir, "unarg/tags/provable") == [6, 12, 14]
+        assert scalar_steps(logger.log_dir, "unarg/generator/provable") == [0, 4, 8, 12, 14]
+        assert scalar_steps(logger.log_dir, "unarg/tags/provable") == [0, 6, 12, 14]
         assert [monitor.records[-1].excluded for monitor in monitors] == [0, 3]
 
     def test_two_heads_and_no_name_given(self, tmp_path: Path) -> None:

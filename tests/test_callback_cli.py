@@ -75,7 +75,7 @@ name: words
     )
     cli.trainer.fit(cli.model, batches())
     monitor = monitor_of(cli)
-    assert [record.step for record in monitor.records] == [3, 6, 7]
+    assert [record.step for record in monitor.records] == [0, 3, 6, 7]
     assert monitor.head == "words"
     assert monitor.last_report is not None
     assert monitor.last_report.name(1) == "w1"
@@ -116,7 +116,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         run=False,
         save_config_callback=None,
     )
-    assert monitor_of(cli).layer == "generator"
+    assert monitor_of(cli).head == "generator"
 
 
 def test_the_configuration_can_be_saved_and_read_again(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_the_configuration_can_be_saved_and_read_again(tmp_path: Path) -> None:
     again = LightningCLI(
         Classifier, args=["--config", str(path)], run=False, save_config_callback=None
     )
-    assert monitor_of(again)._schedule.cadence.every_n_steps == 4
+    assert monitor_of(again).monitor._schedule.cadence.every_n_steps == 4

@@ -21,9 +21,10 @@ from pytorch_lightning.loggers.logger import DummyLogger
 
 from tests import tiny_training
 from tests.independent import check_proofs
-from tests.tiny_training import batches, events, scalar_steps, seeded, texts
+from tests.tiny_training import Wide, batches, events, scalar_steps, seeded, texts
 from unarg_callback import OutputLayer, Report, Status, UnargmaxabilityMonitor, verify
 from unarg_callback.incremental import IncrementalVerifier
+from unarg_callback.monitoring.budget import OverheadBudget
 from unarg_callback.monitoring.events import Event
 
 ROOT = Path(__file__).parent.parent
@@ -52,7 +53,7 @@ class TestReuse:
         monitor = UnargmaxabilityMonitor(every_n_steps=2, max_overhead=None)
         model = seeded()
         trainer(tmp_path, monitor, logger=TensorBoardLogger(tmp_path)).fit(model, batches())
-        assert [record.warm for record in monitor.records] == [False] + 6 * [True]
+        assert [record.warm for record in monitor.records] == [False] + 7 * [True]
         layer = final_layer(model)
         report = monitor.last_report
         assert report is not None
@@ -127,7 +128,7 @@ if killed:
 
     def kill(self, urgency):
         calls.append(1)
-        if len(calls) == 5:  # the check of step 18: the one of step 3 is not a renewal
+        if len(calls) == 6:  # the check of step 18: the one of step 0 is not a renewal
             os.kill(os.getpid(), signal.SIGKILL)
         run(self, urgency)
 
@@ -160,9 +161,9 @@ class TestBudget:
     ) -> None:
         self.slow(monkeypatch, 0.6)
         monitor = UnargmaxabilityMonitor(every_n_steps=2)
-        with pytest.warns(UserWarning, match="due at step 4 was made at step 14") as caught:
+        with pytest.warns(UserWarning, match="due at step 2 was made at step 14") as caught:
             trainer(tmp_path, monitor, logger=TensorBoardLogger(tmp_path)).fit(seeded(), batches())
-        assert [(record.due, record.step) for record in monitor.records] == [(2, 2), (4, 14)]
+        assert [(record.due, record.step) for record in monitor.records] == [(0, 0), (2, 14)]
         assert sum("thinned out" in str(one.message) for one in caught) == 1
 
     def test_how_late_is_on_a_chart(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,28 +175,29 @@ class TestBudget:
                 seeded(), batches()
             )
         late = events(logger.log_dir).Scalars(f"unarg_cost/{HEAD}/late_steps")
-        assert [(event.step, event.value) for event in late] == [(2, 0.0), (14, 10.0)]
+        assert [(event.step, event.value) for event in late] == [(0, 0.0), (14, 12.0)]
 
     def test_no_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.slow(monkeypatch, 0.6)
         monitor = UnargmaxabilityMonitor(every_n_steps=7, max_overhead=None)
         trainer(tmp_path, monitor).fit(seeded(), batches())
-        assert [record.step for record in monitor.records] == [7, 14]
+        assert [record.step for record in monitor.records] == [0, 7, 14]
 
     @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan")])
     def test_no_such_share(self, share: float) -> None:
         with pytest.raises(ValueError, match="max_overhead"):
             UnargmaxabilityMonitor(max_overhead=share)
 
-    def test_the_last_check_finishes_what_the_budget_left(self, tmp_path: Path) -> None:
+    def test_the_last_check_finishes_what_the_budget_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monitor = UnargmaxabilityMonitor(every_n_steps=14, time_limit=None)
-        limit = monitor._monitor._limit
-        monitor._monitor._limit = (  # type: ignore[method-assign]
-            lambda final: limit(True) if final else 0.0
-        )
-        model = seeded()
+        monkeypatch.setattr(OverheadBudget, "allowance", property(lambda _: 0.0))
+        monkeypatch.setattr(OverheadBudget, "affords", lambda _: True)
+        model = seeded(Wide)
         trainer(tmp_path, monitor).fit(model, batches())
-        assert monitor.records[-1].complete
+        assert [record.complete for record in monitor.records] == [False, False, True]
+        assert [record.step for record in monitor.records] == [0, 14, 14]
         report = monitor.last_report
         assert report is not None
         assert report.status.tolist() == verify(final_layer(model)).status.tolist()
@@ -245,6 +247,7 @@ class TestEvents:
         with pytest.warns(UserWarning, match="NaN or inf"):
             trainer(tmp_path, monitor).fit(moving, batches())
         assert [(event.kind, event.step) for event in heard] == [
+            ("not_finite", 0),
             ("not_finite", 7),
             ("not_finite", 14),
         ]
@@ -256,7 +259,7 @@ class TestEarlyWarning:
         names = [f"token{index}" for index in range(12)]
         monitor = UnargmaxabilityMonitor(every_n_steps=7, labels=names)
         trainer(tmp_path, monitor, logger=logger).fit(seeded(), batches())
-        assert scalar_steps(logger.log_dir, f"unarg_lead/{HEAD}/min") == [7, 14]
+        assert scalar_steps(logger.log_dir, f"unarg_lead/{HEAD}/min") == [0, 7, 14]
         step, text = texts(logger.log_dir, f"unarg/{HEAD}/at_risk")[-1]
         assert step == 14
         report = monitor.last_report

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.search import random_layer
-from unarg_callback import Domain, OutputLayer, Status, UnargError
+from unarg_callback import Domain, DomainError, OutputLayer, Status, UnargError
 from unarg_callback.continuity import Held, Shape
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.limits import Limits
@@ -106,7 +106,8 @@ class TestShape:
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_everything_but_the_layer_comes_back(domain: Domain, with_bias: bool) -> None:
     held = held_of(domain, with_bias)
-    back = Held.from_state(through_a_file(held.state_dict()), domain)
+    back = Held.from_state(through_a_file(held.state_dict()))
+    assert back.is_for(domain)
     assert back.layer is None
     assert back.shape == held.shape
     for name in ("age", "waiting", "failed"):
@@ -150,7 +151,7 @@ def test_a_state_does_not_hang_on_what_it_is_of(held: Held) -> None:
 def test_counters_below_zero_are_taken_as_zero(held: Held) -> None:
     state = held.state_dict()
     state["age"], state["waiting"] = state["age"] - 4, state["waiting"] - 4
-    back = Held.from_state(state, BOX)
+    back = Held.from_state(state)
     np.testing.assert_array_equal(back.age, (held.age - 4).clip(0))
     np.testing.assert_array_equal(back.waiting, (held.waiting - 4).clip(0))
 
@@ -169,10 +170,10 @@ def _own_class(held: Held) -> Callable[[Tensor], Tensor]:
 def require_refused(state: dict[str, Any], what: object) -> None:
     reason = ""
     try:
-        Held.from_state(state, BOX)
+        Held.from_state(state)
     except UnargError as cause:
         reason = str(cause)
-    assert "saved state" in reason or "another domain" in reason, f"{what}: {reason or 'accepted'}"
+    assert "saved state" in reason, f"{what}: {reason or 'accepted'}"
 
 
 @pytest.mark.parametrize("name", TENSORS)
@@ -246,9 +247,10 @@ def test_another_value_is_refused(name: str, value: object, held: Held) -> None:
         ("support", _first(2**31 - 1)),
         ("odd", lambda tensor: tensor - ACTIVE),
         ("odd", lambda tensor: tensor + ACTIVE),
-        ("low", lambda tensor: tensor - 1),
+        ("low", lambda tensor: tensor + 1000),
+        ("low", lambda tensor: tensor * torch.inf),
         ("high", lambda tensor: tensor * torch.nan),
-        ("high", lambda tensor: tensor.flip(0)),
+        ("high", lambda tensor: tensor - 1000),
     ],
 )
 def test_values_that_no_check_gives_are_refused(
@@ -265,16 +267,30 @@ def test_a_class_in_its_own_support_is_refused(held: Held) -> None:
 
 
 @pytest.mark.parametrize("domain", [Domain.free(), Domain.box(50.0), Domain.nonnegative(100.0)])
-def test_a_state_for_another_domain_is_refused(domain: Domain, held: Held) -> None:
-    with pytest.raises(UnargError, match="another domain"):
-        Held.from_state(held.state_dict(), domain)
-    with pytest.raises(UnargError, match="saved state"):
-        Held.from_state(held.state_dict(), Domain.box([1.0, 2.0]))
+def test_proofs_for_another_domain_are_proposals(domain: Domain, held: Held) -> None:
+    back = Held.from_state(held.state_dict())
+    assert not back.is_for(domain)
+    proposals = held.proposals(domain)
+    assert (proposals.layer, proposals.report) == (None, None)
+    assert proposals.evidence.points is held.evidence.points
+    # Certificates of the free domain are simplices.
+    assert len(proposals.evidence.certificates) == (
+        0 if domain.is_free else len(held.evidence.certificates)
+    )
+    assert len(held_of(Domain.free()).evidence.certificates) > 3
+    assert not len(held_of(Domain.free()).proposals(BOX).evidence.certificates)
+
+
+def test_a_domain_of_other_dimensions_fits_no_proofs(held: Held) -> None:
+    with pytest.raises(DomainError, match="2 dimensions; expected 3"):
+        held.is_for(Domain.box([1.0, 2.0]))
 
 
 def test_the_same_bounds_are_the_same_domain() -> None:
-    state = held_of(Domain.box(100.0)).state_dict()
-    assert Held.from_state(state, Domain.box([100.0, 100.0, 100.0])).shape.dim == 3
+    back = Held.from_state(held_of(Domain.box(100.0)).state_dict())
+    assert back.is_for(Domain.box([100.0, 100.0, 100.0]))
+    assert back.is_for(Domain.box(100.0))
+    assert not back.is_for(Domain.box([100.0, 100.0, 99.0]))
 
 
 @pytest.mark.parametrize("with_bias", [True, False])

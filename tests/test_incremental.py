@@ -408,16 +408,6 @@ def test_a_state_does_not_change_with_its_verifier() -> None:
     assert all(_equal(_at(state, path), _at(then, path)) for path in paths(then))
 
 
-def test_a_state_from_another_domain_misleads_nobody() -> None:
-    step = CROWDED.steps[0]
-    verifier = IncrementalVerifier("nonnegative:50")
-    verifier.load_state_dict(started().state_dict())
-    report = verifier.update(step.layer())
-    assert report.reuse.warm or any("from nothing" in note for note in report.notes)
-    require_sound(report, step)
-    require_same(report, verify(step.layer(), "nonnegative:50"), step)
-
-
 Path = tuple[Any, ...]
 
 

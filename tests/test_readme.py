@@ -14,6 +14,7 @@ import torch
 from tests.shared_data import load_layer, needs_shared
 from unarg_callback import Domain, OutputLayer, verify
 from unarg_callback.cli import main as unarg
+from unarg_callback.dashboards.json_lines import read_json_lines
 
 README = Path(__file__).parent.parent / "README.md"
 _BLOCK = re.compile(r"<!-- test: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
@@ -34,6 +35,29 @@ def test_the_callback_in_ten_lines(
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks()["callback"], "README.md", "exec"), {})
     assert "100 classes x 32 features" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("time_enough")
+def test_a_loop_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks()["loop"], "README.md", "exec"), {})
+    assert "50 classes x 4 features" in capsys.readouterr().out
+    steps = [line["step"] for line in read_json_lines(tmp_path / "runs" / "loop")]
+    assert steps == [0, 20, 40, 50]
+
+
+@pytest.mark.usefixtures("time_enough")
+def test_with_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks()["transformers"], "README.md", "exec"), {})
+    assert "100 classes x 8 features" in capsys.readouterr().out
+    steps = [line["step"] for line in read_json_lines(tmp_path / "runs" / "gpt2")]
+    assert steps == [0, 5, 10]
 
 
 def test_verify_from_python(

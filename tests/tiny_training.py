@@ -45,6 +45,14 @@ class Classifier(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.learning_rate)
 
 
+class Wide(Classifier):
+    """So many classes that a check without time leaves some undecided."""
+
+    def __init__(self) -> None:
+        super().__init__(3.0)
+        self.generator = nn.Linear(DIM, 400)
+
+
 class Adversaries(Classifier):
     """Manual optimization: two optimizers, a step of each in every batch."""
 

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unarg_callback.callback import UnargmaxabilityMonitor
+    from unarg_callback.dashboards.json_lines import JsonLines
+    from unarg_callback.dashboards.summary_writer import TensorBoardDashboard
     from unarg_callback.errors import CheckpointError, DomainError, LayerError, UnargError
     from unarg_callback.geometry.checker import Verdict, check
     from unarg_callback.geometry.domain import Domain
     from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.geometry.proof import Certificate, Proofs, Status, Witness
+    from unarg_callback.hf import UnargmaxabilityTrainerCallback
     from unarg_callback.incremental import IncrementalVerifier
+    from unarg_callback.monitoring.monitor import Monitor
     from unarg_callback.report import Report
     from unarg_callback.search.chebyshev import ChebyshevCentre, chebyshev_centre
     from unarg_callback.verification import verify
@@ -30,13 +34,17 @@ _HOME = {
     "Domain": "geometry.domain",
     "DomainError": "errors",
     "IncrementalVerifier": "incremental",
+    "JsonLines": "dashboards.json_lines",
     "LayerError": "errors",
+    "Monitor": "monitoring.monitor",
     "OutputLayer": "geometry.layer",
     "Proofs": "geometry.proof",
     "Report": "report",
     "Status": "geometry.proof",
+    "TensorBoardDashboard": "dashboards.summary_writer",
     "UnargError": "errors",
     "UnargmaxabilityMonitor": "callback",
+    "UnargmaxabilityTrainerCallback": "hf",
     "Verdict": "geometry.checker",
     "Witness": "geometry.proof",
     "chebyshev_centre": "search.chebyshev",
@@ -51,13 +59,17 @@ __all__ = [
     "Domain",
     "DomainError",
     "IncrementalVerifier",
+    "JsonLines",
     "LayerError",
+    "Monitor",
     "OutputLayer",
     "Proofs",
     "Report",
     "Status",
+    "TensorBoardDashboard",
     "UnargError",
     "UnargmaxabilityMonitor",
+    "UnargmaxabilityTrainerCallback",
     "Verdict",
     "Witness",
     "chebyshev_centre",

@@ -1,43 +1,65 @@
-"""The Lightning callback: hooks, loggers and state. What it does is in monitor.py."""
+"""The Lightning callback: hooks, loggers and state. What it does is in monitoring/monitor.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric.utilities.cloud_io import get_filesystem
-from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import Logger
-from pytorch_lightning.utilities import rank_zero_warn
+from torch import nn
 
-from unarg_callback.checkpoints.labels import read_labels
-from unarg_callback.dashboards.tables import (
-    Table,
-    head_name,
-    risk_table,
-    risk_tag,
-    scalars,
-    table,
-    text_tag,
-)
-from unarg_callback.devices import usable_device
-from unarg_callback.errors import NotFiniteError, UnargError
-from unarg_callback.geometry.layer import OutputLayer, parse_ids
-from unarg_callback.monitoring.cadence import Cadence, Schedule
+from unarg_callback.dashboards.json_lines import JsonLines
+from unarg_callback.dashboards.loggers import LoggerOutput
+from unarg_callback.errors import UnargError
+from unarg_callback.monitoring.activation_range import ActivationRange
 from unarg_callback.monitoring.events import Event
+from unarg_callback.monitoring.finding import Outcome, Output
+from unarg_callback.monitoring.head import MOST_GATHERED
 from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.monitor import Monitor, OnError
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report
-from unarg_callback.snapshots.snapshot import FoundLayer, find_layer, take_snapshot
+
+if TYPE_CHECKING:
+    from pytorch_lightning import LightningModule, Trainer
+    from pytorch_lightning.callbacks import Callback as LightningCallback
 
 
-class UnargmaxabilityMonitor(Callback):
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # It was taken out of sys.modules by force.
+        return False
+
+
+def _lightning_callbacks() -> tuple[type, ...]:
+    """The ``Callback`` of each Lightning package that is installed.
+
+    ``pytorch_lightning`` and ``lightning.pytorch`` are two packages with one code, and each accepts
+    only callbacks that are instances of its own class.
+    """
+    found: list[type] = []
+    for package, module in (("pytorch_lightning", ""), ("lightning", ".pytorch")):
+        if _installed(package):
+            found.append(import_module(f"{package}{module}.callbacks").Callback)
+    if not found:
+        raise ImportError(
+            "UnargmaxabilityMonitor needs pytorch-lightning or lightning; a training loop without "
+            "them can use unarg_callback.Monitor"
+        )
+    return tuple(found)
+
+
+if not TYPE_CHECKING:
+    LightningCallback = type("LightningCallback", _lightning_callbacks(), {"__module__": __name__})
+
+
+class UnargmaxabilityMonitor(LightningCallback):
     """Watches which classes of an output layer no input can make the argmax.
 
-    Every ``every_n_steps`` optimizer steps, and once more when training ends, the layer is copied
+    Every ``every_n_steps`` optimizer steps, and when training starts and ends, the layer is copied
     and verified. To every logger of the trainer go, at ``trainer.global_step``:
 
     * ``unarg/<head>/potential``, ``.../provable``, ``.../undecided``, ``.../duplicates``: numbers
@@ -54,6 +76,10 @@ class UnargmaxabilityMonitor(Callback):
     * ``unarg/<head>/at_risk``: in the same way, the argmaxable classes that lead by little or by
       less at every check.
 
+    TensorBoard also gets one custom layout for all heads, histograms of the leads, and when
+    training ends a projector view. ``unargmaxability.jsonl`` in ``trainer.log_dir`` has one record
+    a check.
+
     Each check starts from the proofs of the last one, which a checkpoint holds as well. Checks take
     at most ``max_overhead`` of training time: one that needs more leaves the least urgent classes
     undecided until the next, or waits, and a warning tells when one came more than an interval
@@ -61,8 +87,10 @@ class UnargmaxabilityMonitor(Callback):
     than a short training; ``time_limit`` bounds it too.
 
     The numbers are also in ``trainer.callback_metrics``, so that ``EarlyStopping`` and
-    ``ModelCheckpoint`` can monitor them; a check that was skipped leaves those of the last.
-    ``<head>`` is ``name``, or the layer's attribute path.
+    ``ModelCheckpoint`` can monitor them; a check that was skipped leaves those of the last. With
+    ``background`` the first validation waits for the first check. Where the first check is skipped
+    there are no numbers yet: give ``EarlyStopping`` ``strict=False`` if that may happen.
+    ``<head>`` is ``name``, the key in ``layer``, or the layer's attribute path.
 
     ``trainer.global_step`` counts the steps of all optimizers together: with two in manual
     optimization it grows by two a batch. Accumulated batches are one step.
@@ -70,18 +98,23 @@ class UnargmaxabilityMonitor(Callback):
     The weights checked are the parameters as they are: under mixed precision the master weights,
     beside weight averaging the raw ones (at the end of training, whichever callback comes first
     decides). A layer with NaN or inf is not checked: one warning says so, ``last_report`` is None
-    until the next check, and training goes on, as it does after any other failure of a check.
-    With several processes the first one checks and sends the numbers to the others, which wait; a
-    layer sharded over processes is refused at the start. With ``ddp_spawn`` the processes that
-    trained are gone afterwards, and ``records`` and ``last_report`` with them.
+    until the next check, and training goes on. After any other exception in it the monitor retires.
+    Several processes divide a check among them; the first one writes. With ``ddp_spawn`` the
+    processes that trained are gone afterwards, and ``records`` and ``last_report`` with them; what
+    the loggers wrote and ``unargmaxability.jsonl`` stay.
 
     Args:
-        layer: attribute path of the layer, such as "decoder.generator". Default: the only
-            ``nn.Linear`` with more outputs than inputs.
-        every_n_steps: optimizer steps between checks; 0 checks only at the end of training.
+        layer: attribute path of the layer, such as "decoder.generator"; the module itself; or a
+            function of the model that returns W or (W, b). Default: the only ``nn.Linear`` with
+            more outputs than inputs. For several heads a list of paths, or a dictionary of any of
+            these by name; then ``labels``, ``domain``, ``exclude`` and ``bias`` may be dictionaries
+            as well.
+        every_n_steps: optimizer steps between checks; 0 for none of these.
         labels: class names, a list or the path of a file that holds them (JSON, or one a line).
             May also be assigned before training starts.
-        domain: where the layer's input may lie: "box:R", "box:LO,HI", "nonnegative:HI" or "free".
+        domain: where the layer's input may lie: "box:R", "box:LO,HI", "nonnegative:HI" or "free";
+            or "observed": the box of what was observed in this training, 1.5 times as wide
+            ("observed:<margin>" for another margin), which grows when the input leaves it.
         exclude: classes that take no part: an id, a list of them or text such as "0,5,10-20".
         patience: most search steps for a class before the exact stage takes over.
         time_limit: most seconds for a check; what it leaves open is undecided.
@@ -92,6 +125,18 @@ class UnargmaxabilityMonitor(Callback):
             :class:`~unarg_callback.monitoring.events.Event`, or its import path
             "package.module:function".
         name: the head's name in tags. Two monitors need different names or layers.
+        every_n_epochs: epochs between checks, in addition; 0 for none of these.
+        at_start: whether to check what a training starts with, unless it is resumed.
+        bias: attribute path of a bias that the layer itself doesn't have.
+        on_error: "warn": an exception in the monitor is one warning with its cause, and the monitor
+            retires; "raise": it ends training.
+        background: check in a thread, while training goes on; findings come at a later batch, with
+            the step that they belong to. ``max_overhead`` then has no effect.
+        observe: watch the layer's input while it trains, warn if it leaves the domain that was
+            assumed, and keep its range in :attr:`activation_ranges`, as the paper's Table 9. The
+            domain "observed" does so anyway.
+        most_gathered: bytes of a layer sharded over processes that each may be given whole. The
+            rows of a larger one are checked where they are, if they are divided in order.
 
     Raises:
         UnargError: an argument can't be read. A layer that can't be found, or doesn't fit the
@@ -100,271 +145,199 @@ class UnargmaxabilityMonitor(Callback):
 
     def __init__(
         self,
-        layer: str | None = None,
+        layer: str | list[str] | dict[str, Any] | Callable[..., Any] | None = None,
         every_n_steps: int = 100,
-        labels: str | list[str] | None = None,
-        domain: str = "box:100",
-        exclude: str | int | list[int] | None = None,
+        labels: str | list[str] | dict[str, Any] | None = None,
+        domain: str | dict[str, str] = "box:100",
+        exclude: str | int | list[int] | dict[str, Any] | None = None,
         patience: int | None = None,
         time_limit: float | None = None,
         device: str | None = None,
         max_overhead: float | None = 0.03,
         on_event: str | Callable[[Event], Any] | None = "log",
         name: str | None = None,
+        every_n_epochs: int = 0,
+        at_start: bool = True,
+        bias: str | dict[str, str] | None = None,
+        on_error: OnError = "warn",
+        background: bool = False,
+        observe: bool = False,
+        most_gathered: int = MOST_GATHERED,
     ) -> None:
         super().__init__()
-        for what, value in (("layer", layer), ("name", name)):
-            if value is not None and not isinstance(value, str):
-                raise UnargError(f"{what} is {value!r}; expected text, or None")
-        self.layer = layer
-        self.labels = labels
-        self.name = name
-        self._excluded = _excluded_ids(exclude)
-        self._device = device or "cpu"
-        self._monitor = HeadMonitor(
-            domain,
+        self.monitor = Monitor(
+            layer,
+            every_n_steps,
+            every_n_epochs=every_n_epochs,
+            at_start=at_start,
+            labels=labels,
+            domain=domain,
+            exclude=exclude,
+            bias=bias,
             patience=patience,
             time_limit=time_limit,
-            device=self._device,
+            device=device,
             max_overhead=max_overhead,
             on_event=on_event,
-            head=head_name(layer or "", name),
+            on_error=on_error,
+            background=background,
+            observe=observe,
+            most_gathered=most_gathered,
+            name=name,
         )
-        self._schedule = Schedule(Cadence(every_n_steps), self._monitor.budget)
-        # These two are set when training starts.
-        self._path = layer
-        self._names: tuple[str, ...] | None = None
-        self._warned: set[str] = set()
+        """Does the work, without Lightning."""
+        self._key = "+".join(self.monitor.heads)
         self._started = False
-        self._shown: dict[str, object] = {}
 
     @property
-    def last_report(self) -> Report | None:
-        """What the last check of this process found, proofs included."""
-        return self._monitor.last_report
+    def heads(self) -> dict[str, HeadMonitor]:
+        """What is known of each head, by its name in tags."""
+        return self.monitor.heads
 
     @property
-    def records(self) -> list[CheckRecord]:
-        """One record a check, in order of time; after a resume, with those before it."""
-        return list(self._monitor.records)
+    def activation_ranges(self) -> dict[str, ActivationRange]:
+        """What was observed of each watched head's input: see :attr:`Monitor.activation_ranges`."""
+        return self.monitor.activation_ranges
 
     @property
     def head(self) -> str:
-        """The head's part of each tag."""
-        return head_name(self._path or "", self.name)
+        """The only head's part of each tag."""
+        return "+".join(self.monitor.heads)
+
+    @property
+    def labels(self) -> Any:
+        """Class names of the only head; they may be assigned before training starts."""
+        return self.monitor.labels
+
+    @labels.setter
+    def labels(self, labels: Any) -> None:
+        self.monitor.labels = labels
+
+    @property
+    def last_report(self) -> Report | None:
+        """What the last check of the only head found, proofs included."""
+        return self.monitor.last_report
+
+    @property
+    def records(self) -> list[CheckRecord]:
+        """One record a check of the only head, in order of time; after a resume all of them."""
+        return self.monitor.records
 
     @property
     def state_key(self) -> str:
-        """One state a head: fixed when the callback is made."""
-        return self._generate_state_key(head=self.name or self.layer)
+        """One state for the heads of a monitor: fixed when the callback is made."""
+        return self._generate_state_key(head=self._key)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and builtins only, so that a checkpoint loads with ``weights_only=True``."""
-        last = self._schedule.cadence.last
-        return {"last_step": last, "monitor": self._monitor.state_dict()}
+        """Tensors and builtins only, so that a checkpoint loads with ``weights_only=True``.
+
+        For each head some 0.6 of its size, ``50 (d + 1)`` bytes a class out of reach, and the
+        latest 1,000 records.
+        """
+        return self.monitor.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint; what is missing in it is as at the start."""
-        last = state_dict.get("last_step")
-        self._schedule.cadence.last = last if isinstance(last, int) else None
-        self._monitor.load_state_dict(state_dict.get("monitor", {}))
+        self.monitor.load_state_dict(state_dict)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Find the layer, which exists and has its place only now, and see that names fit it."""
-        found = find_layer(pl_module, self.layer)
-        self._path = found.path
-        self._names = self._read_names(found.classes)
-        _require_fit(found, self._names, self._excluded)
-        usable_device(self._device)
-        self._monitor.domain.bounds(found.features)
-        self._require_own_head(trainer)
-        if self._schedule.restart(trainer.global_step):
-            self._monitor.forget()
-            self._monitor.budget.reset()
-        self._monitor.head = self.head
-        self._warned, self._shown = set(), {}
+        """Find the layer, which exists and has its place only now, and check it."""
+        # Reading this is a collective.
+        folder = trainer.log_dir
+        self.monitor.publisher.outputs = []
+        if trainer.is_global_zero and trainer.loggers:
+            self.monitor.publisher.outputs = self._outputs(trainer, folder)
+        self._started = True
+        outcome = self.monitor.start(_model(trainer, pl_module), trainer.global_step)
+        self._require_own_heads(trainer)
         if not trainer.loggers:
-            rank_zero_warn(
-                "UnargmaxabilityMonitor: the trainer has no logger, so what is found is only in "
-                "`records` and `last_report` of the callback and in `trainer.callback_metrics`"
+            self.monitor.publisher.warn_once(
+                "logger",
+                "the trainer has no logger, so what is found is only in `records` and "
+                "`last_report` of the callback and in `trainer.callback_metrics`",
             )
-        self._show_last(trainer)
-        self._monitor.budget.start()
-
-    def _show_last(self, trainer: Trainer) -> None:
-        """After a resume, let others read what the last check found before there is a new one."""
-        values: dict[str, float] = {}
-        records = self._monitor.records
-        if self._schedule.cadence.last is not None and records:
-            values = scalars(self.head, records[-1])
-        if trainer.world_size > 1:
-            values = trainer.strategy.broadcast(values, src=0)
-        trainer.callback_metrics.update({tag: torch.tensor(v) for tag, v in values.items()})
+        # After a resume others may read what the last check found before there is a new one.
+        values = self.monitor.ranks.broadcast(self.monitor.latest())
+        self._act(trainer, Outcome(values={**values, **outcome.values}, stop=outcome.stop))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Check if enough optimizer steps were taken since the last check, and time allows it."""
-        step = trainer.global_step
-        if not self._schedule.due(step):
-            return
-        ready = self._schedule.ready(step)
-        if trainer.world_size > 1:
-            # The first process keeps the time.
-            ready = trainer.strategy.broadcast(ready, src=0)
-        if ready:
-            self._check(trainer, pl_module)
+        self._act(trainer, self.monitor.step(_model(trainer, pl_module), trainer.global_step))
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Have numbers for those that read them at its end."""
+        self._act(trainer, self.monitor.settle())
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check if enough epochs have ended, and time allows it."""
+        step, epoch = trainer.global_step, trainer.current_epoch
+        self._act(trainer, self.monitor.settle())
+        self._act(trainer, self.monitor.epoch_end(_model(trainer, pl_module), step, epoch))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check what training ended with, unless that was just done."""
-        self._monitor.budget.stop()
-        if trainer.global_step != self._schedule.cadence.last or self._unfinished(trainer):
-            self._check(trainer, pl_module, final=True)
+        self._act(trainer, self.monitor.finish(_model(trainer, pl_module), trainer.global_step))
+        self._started = False
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Stop the clock: what comes until the next fit is no training."""
-        self._monitor.budget.stop()
+        """Write what a check in the background found, and stop watching."""
+        self.monitor.interrupt()
+        self._started = False
 
-    def _unfinished(self, trainer: Trainer) -> bool:
-        """Whether the last check left something undecided for want of time, in any process."""
-        report = self._monitor.last_report
-        unfinished = report is not None and not report.complete
-        if trainer.world_size > 1:
-            unfinished = trainer.strategy.broadcast(unfinished, src=0)
-        return unfinished
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave the group of processes."""
+        if stage == "fit":
+            self.monitor.close()
 
-    def _require_own_head(self, trainer: Trainer) -> None:
-        """Raise if another monitor that has started writes to the same tags."""
-        for other in trainer.callbacks:  # type: ignore[attr-defined]
-            same = isinstance(other, UnargmaxabilityMonitor) and other is not self
-            if same and other._started and other.head == self.head:
-                raise UnargError(
-                    f"two monitors write to unarg/{self.head}; give one of them another name="
-                )
-        self._started = True
+    def _outputs(self, trainer: Trainer, folder: str | None) -> list[Output]:
+        heads = self._heads_of_run(trainer)
+        outputs: list[Output] = [LoggerOutput(logger, heads) for logger in trainer.loggers]
+        if folder is not None and not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            outputs.append(JsonLines(folder))
+        return outputs
 
-    def _read_names(self, classes: int) -> tuple[str, ...] | None:
-        if isinstance(self.labels, str | Path):
-            return tuple(read_labels(self.labels, classes))
-        return None if self.labels is None else tuple(self.labels)
-
-    def _check(self, trainer: Trainer, pl_module: LightningModule, *, final: bool = False) -> None:
-        with self._monitor.budget.spending():
-            self._check_now(trainer, pl_module, final)
-
-    def _check_now(self, trainer: Trainer, pl_module: LightningModule, final: bool) -> None:
-        step = trainer.global_step
-        due = self._schedule.begin(step)
-        # Reading these may be a collective: every process has to.
-        metrics = trainer.callback_metrics
-        values: dict[str, float] = {}
-        if trainer.is_global_zero:
-            record = self._record(pl_module, step, due, final)
-            values = scalars(self.head, record)
-            self._log(trainer, record, values)
-        stop = self._monitor.handler.stop_requested
-        if trainer.world_size > 1:
-            # Every process decides by the same numbers when to stop and what to save.
-            values, stop = trainer.strategy.broadcast((values, stop), src=0)
-        if stop:
-            self._monitor.handler.stop_requested = False
+    def _act(self, trainer: Trainer, outcome: Outcome) -> None:
+        """Every process decides by the same numbers when to stop and what to save."""
+        if outcome.stop:
             trainer.should_stop = True
-        metrics.update({tag: torch.tensor(value) for tag, value in values.items()})
+        if outcome.values:
+            # Reading these may be a collective.
+            metrics = trainer.callback_metrics
+            metrics.update({tag: torch.tensor(value) for tag, value in outcome.values.items()})
 
-    @torch.no_grad()
-    def _record(self, pl_module: LightningModule, step: int, due: int, final: bool) -> CheckRecord:
-        """Copy the layer and check it, or note why that can't be done; training goes on."""
-        try:
-            found = find_layer(pl_module, self._path)
-            layer = take_snapshot(
-                found, names=self._names, excluded=self._excluded, device=self._device
+    def _heads_of_run(self, trainer: Trainer) -> Callable[[], tuple[str, ...]]:
+        """For the layout: heads of all monitors that have begun."""
+
+        def heads() -> tuple[str, ...]:
+            return tuple(
+                head
+                for callback in trainer.callbacks  # type: ignore[attr-defined]
+                if isinstance(callback, UnargmaxabilityMonitor) and callback._started
+                for head in callback.heads
             )
-            record = self._monitor.check(layer, step, due=due, final=final)
-        except Exception as cause:  # A run of days must not end for its monitor.
-            kind = "" if isinstance(cause, UnargError) else f"{type(cause).__name__}: "
-            self._warn_once("check", f"no check at step {step}: {kind}{cause}")
-            not_finite = isinstance(cause, NotFiniteError)
-            return self._monitor.skip(step, f"{kind}{cause}", not_finite=not_finite)
-        if self._schedule.late(due, step):
-            share = self._monitor.max_overhead
-            self._warn_once(
-                "late",
-                f"the check due at step {due} was made at step {step}: checks are thinned out to "
-                f"take at most {share:.1%} of training time (max_overhead)",
-            )
-        return record
 
-    def _warn_once(self, kind: str, text: str) -> None:
-        """Warn at the first time of each kind; later ones can be seen in the logged values."""
-        if kind not in self._warned:
-            rank_zero_warn(f"UnargmaxabilityMonitor: {text}")
-            self._warned.add(kind)
+        return heads
 
-    def _log(self, trainer: Trainer, record: CheckRecord, values: dict[str, float]) -> None:
-        monitor = self._monitor
-        report = monitor.last_report if record.skipped is None else None
-        tables = {
-            text_tag(self.head): table(
-                record, report, monitor.provable_since, monitor.potential_since
-            )
-        }
-        if report is not None:
-            tables[risk_tag(self.head)] = risk_table(record, report, monitor.at_risk)
-        changed = {tag for tag, who in tables.items() if who.content != self._shown.get(tag)}
-        self._shown.update({tag: who.content for tag, who in tables.items()})
-        for logger in trainer.loggers:
-            if values:
-                logger.log_metrics(values, step=record.step)
-            try:
-                for tag, who in tables.items():
-                    _write_table(logger, tag, who, record.step, tag in changed)
-            except (OSError, ImportError, ValueError) as cause:
-                # The numbers are with the logger already; the table is not worth a run.
-                self._warn_once("table", f"the table of classes can't be written: {cause}")
+    def _require_own_heads(self, trainer: Trainer) -> None:
+        """Raise if another monitor that has begun writes to the same tags."""
+        for other in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(other, UnargmaxabilityMonitor) and other is not self and other._started:
+                for head in set(self.heads) & set(other.heads):
+                    raise UnargError(
+                        f"two monitors write to unarg/{head}; give one of them another name="
+                    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_started": False}
 
 
-def _excluded_ids(value: str | int | list[int] | None) -> tuple[int, ...]:
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return tuple(value)
-    return () if value is None else parse_ids(str(value))
-
-
-def _require_fit(
-    found: FoundLayer, names: tuple[str, ...] | None, excluded: tuple[int, ...]
-) -> None:
-    """Raise unless names and excluded ids fit the layer, whatever its weights hold."""
-    OutputLayer(torch.zeros(found.classes, 1), names=names, excluded=excluded)
-
-
-def _write_table(logger: Logger, tag: str, who: Table, step: int, changed: bool) -> None:
-    """Show the table in the way a logger has for text: see :class:`UnargmaxabilityMonitor`."""
-    add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
-    log_text = getattr(logger, "log_text", None)
-    if add_text is not None:
-        if changed:
-            add_text(tag, who.markdown(), global_step=step)
-    elif log_text is not None:
-        if changed:
-            log_text(
-                key=tag,
-                columns=list(who.columns),
-                data=[list(row) for row in who.rows],
-                step=step,
-            )
-    else:
-        _write_file(logger, tag, who)
-
-
-def _write_file(logger: Logger, tag: str, who: Table) -> None:
-    """Keep the latest table in the logger's directory; a logger without one gets none."""
-    folder = getattr(logger, "log_dir", None) or logger.save_dir
-    if not isinstance(folder, str | Path):
-        return
-    files = get_filesystem(folder)
-    files.makedirs(str(folder), exist_ok=True)
-    head, what = tag.removeprefix("unarg/").rsplit("/", 1)
-    path = f"{folder}/{what}-{head.replace('/', '_')}.md"
-    with files.open(path, "w", encoding="utf-8") as file:
-        file.write(who.markdown())
+def _model(trainer: Trainer, pl_module: LightningModule) -> nn.Module:
+    """Where the layers are: FSDP keeps those that no inner unit has in the outermost wrapper."""
+    wrapped = trainer.strategy.model
+    if type(wrapped).__name__ == "FullyShardedDataParallel":
+        return wrapped  # type: ignore[return-value]
+    return pl_module

@@ -2,16 +2,20 @@
 
 Exit status: 0 when the check ran, 1 when ``--fail-on`` hit, 2 for bad input (with one line on
 stderr that says what was wrong and what to do), 130 when interrupted.
+
+Processes started by ``torchrun`` divide the check among them: each reads the file, the first prints
+and writes, and all end with the same status.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -19,6 +23,7 @@ from unarg_callback.errors import UnargError
 
 if TYPE_CHECKING:
     from unarg_callback.checkpoints import LocatedLayer
+    from unarg_callback.distributed.ranks import Ranks
     from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.report import Report
 
@@ -52,9 +57,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Threads that spin for long while they wait make a check many times slower on a busy
         # machine; threads that never do make it slower on an idle one.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if not _by_torchrun():
+        return _status(lambda: _run(argv, None))
+    from unarg_callback.distributed.ranks import from_environment
+
+    ranks = from_environment()
+    with contextlib.ExitStack() as stack:
+        if not ranks.first:  # What there is to say, the first process says.
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        status = _status(lambda: _run(argv, ranks))
+        # torchrun ends the others as soon as one has failed: the first has to have said why.
+        ranks.gather(status)
+    ranks.close()
+    return status
+
+
+def _run(argv: Sequence[str] | None, ranks: Ranks | None) -> int:
+    options = _parser().parse_args(argv)
+    return int(options.run(options, ranks))
+
+
+def _status(run: Callable[[], int]) -> int:
+    """The exit status of what is run; what goes wrong is told in one line."""
     try:
-        options = _parser().parse_args(argv)
-        return int(options.run(options))
+        return run()
     except UnargError as problem:
         _write(sys.stderr, f"unarg: {_one_line(str(problem))}")
         return _BAD_INPUT
@@ -142,26 +170,43 @@ def _add_check_options(check: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action="store_true", help="no table and no progress")
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace, ranks: Ranks | None) -> int:
     """Everything that can be wrong with the input is found before the check starts."""
-    _require_outputs(options)
+    if ranks is None:
+        _require_outputs(options)  # Before torch is loaded, which takes a while.
+    from unarg_callback.distributed.ranks import Ranks
+    from unarg_callback.verification import verify
+
+    together = ranks or Ranks()
+    located, layer = together.together(lambda: _prepare(options, together))
+    report = verify(
+        layer,
+        options.domain,
+        patience=options.patience,
+        time_limit=options.time_limit,
+        progress=not options.quiet and sys.stderr.isatty(),
+        ranks=together,
+    )
+    together.together(lambda: _tell(report, located, options) if together.first else None)
+    hit = any(report.counts[kind] for kind in options.fail_on)
+    return _FOUND if hit else _RAN
+
+
+def _prepare(options: argparse.Namespace, ranks: Ranks) -> tuple[LocatedLayer, OutputLayer]:
+    if ranks.first and not ranks.alone:
+        _require_outputs(options)
     from unarg_callback.checkpoints import locate_layer
     from unarg_callback.devices import usable_device
     from unarg_callback.geometry.domain import Domain
-    from unarg_callback.verification import verify
 
-    domain = Domain.parse(options.domain)
+    Domain.parse(options.domain)
     device = options.device and usable_device(options.device, "--device")
     located = locate_layer(options.file, options.weight, options.bias, options.orientation)
     layer = _load(located, options)
-    report = verify(
-        layer,
-        domain,
-        patience=options.patience,
-        time_limit=options.time_limit,
-        device=device,
-        progress=not options.quiet and sys.stderr.isatty(),
-    )
+    return located, layer if device is None else layer.to(device)
+
+
+def _tell(report: Report, located: LocatedLayer, options: argparse.Namespace) -> None:
     # Neither a file that can't be written nor a full terminal costs the other its result.
     try:
         _save(report, options)
@@ -170,8 +215,11 @@ def _check(options: argparse.Namespace) -> int:
             # Standard output belongs to the JSON where it was asked for there.
             stream = sys.stderr if options.json == _TO_STDOUT else sys.stdout
             _write(stream, f"{located.describe()}\n{report.table(options.limit)}")
-    hit = any(report.counts[kind] for kind in options.fail_on)
-    return _FOUND if hit else _RAN
+
+
+def _by_torchrun() -> bool:
+    """Whether torchrun started this with others; told without torch, which is slow to load."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def _load(located: LocatedLayer, options: argparse.Namespace) -> OutputLayer:

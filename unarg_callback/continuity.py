@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unarg_callback.errors import UnargError
+from unarg_callback.errors import DomainError, UnargError
 from unarg_callback.geometry.certificates import Certificates
 from unarg_callback.geometry.compact import CompactPoints
 from unarg_callback.geometry.domain import Domain
@@ -81,6 +81,7 @@ class Held:
         failed: (A,) bool, undecided classes whose earlier proof no longer holds.
         resting: (A,) int8, updates until a larger lead of the class may be looked for again.
         report: what the update found; None where the state was loaded.
+        mark: the same on all ranks that did the update together, and on no other.
     """
 
     layer: OutputLayer | None
@@ -91,11 +92,31 @@ class Held:
     failed: NDArray[np.bool_]
     resting: NDArray[np.int8]
     report: Report | None = None
+    mark: str = ""
 
     @property
     def urgency(self) -> Tensor:
         """(A,) int64: how long each class has waited, with a start for proofs that failed."""
         return torch.from_numpy(self.waiting.astype(np.int64) + 2 * self.failed)
+
+    def is_for(self, domain: Domain) -> bool:
+        """Whether the proofs are for this domain: for the same bounds, in whatever form."""
+        dim = self.shape.dim
+        pairs = zip(self.evidence.domain.bounds(dim), domain.bounds(dim), strict=True)
+        return all(np.array_equal(one, other) for one, other in pairs)
+
+    def proposals(self, domain: Domain) -> Held:
+        """Return the same for another domain: nothing is known there, but all may be tried.
+
+        A certificate of the free domain has another form than one of a box, and is left out.
+
+        Args:
+            domain: where the layer's input may lie now.
+        """
+        evidence = self.evidence
+        if evidence.domain.is_free != domain.is_free:
+            evidence = replace(evidence, certificates=Certificates.of({}))
+        return replace(self, layer=None, report=None, evidence=evidence)
 
     @property
     def nbytes(self) -> int:
@@ -143,27 +164,26 @@ class Held:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], domain: Domain) -> Held:
+    def from_state(cls, state: Mapping[str, Any]) -> Held:
         """Inverse of :meth:`state_dict`, but for the layer.
 
         Nothing in it is believed: without a layer, the next update checks every proof.
 
         Args:
             state: what was saved.
-            domain: that of the verifier.
 
         Raises:
             UnargError: it can't be used; the message says why.
         """
         try:
-            return cls._read(state, domain)
-        except DAMAGED as cause:
+            return cls._read(state)
+        except (*DAMAGED, DomainError) as cause:
             raise UnargError(f"the saved state is damaged ({type(cause).__name__}: {cause})") from (
                 cause
             )
 
     @classmethod
-    def _read(cls, state: Mapping[str, Any], domain: Domain) -> Held:
+    def _read(cls, state: Mapping[str, Any]) -> Held:
         if state["version"] != _VERSION:
             raise UnargError(f"the saved state has version {state['version']!r}, not {_VERSION}")
         shape = Shape(
@@ -178,13 +198,6 @@ class Held:
             raise ValueError(f"no points for {shape.classes} classes")
         active = np.setdiff1d(np.arange(shape.classes), shape.excluded)
         count, dim = len(active), shape.dim
-        low, high = domain.bounds(dim)
-        same = all(
-            np.array_equal(_array(state, name, np.float64, dim), bound)
-            for name, bound in (("low", low), ("high", high))
-        )
-        if not same:
-            raise UnargError("the proofs were for another domain")
         certificates = Certificates(
             targets=_array(state, "targets", np.int64),
             offsets=_array(state, "offsets", np.int64),
@@ -203,7 +216,9 @@ class Held:
             evidence=Evidence(
                 active=active,
                 classes=shape.classes,
-                domain=domain,
+                domain=_domain(
+                    _array(state, "low", np.float64, dim), _array(state, "high", np.float64, dim)
+                ),
                 min_lead=float(state["min_lead"]),
                 status=status,
                 lead=np.full(count, np.nan),
@@ -215,6 +230,13 @@ class Held:
             failed=_array(state, "failed", np.bool_, count),
             resting=_array(state, "resting", np.int8, count),
         )
+
+
+def _domain(low: NDArray[np.float64], high: NDArray[np.float64]) -> Domain:
+    """The domain with these bounds, (d,) each; a :class:`DomainError` if no domain has them."""
+    if np.isneginf(low).all() and np.isposinf(high).all():
+        return Domain.free()
+    return Domain.box(low, high)
 
 
 def _array(

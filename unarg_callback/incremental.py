@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,8 +14,19 @@ from numpy.typing import ArrayLike
 
 from unarg_callback.assembly import report_of
 from unarg_callback.continuity import Held, Shape
+from unarg_callback.distributed.divided import (
+    OTHER_LAYER,
+    Agreement,
+    Start,
+    agree,
+    checker_of,
+    fingerprint,
+    fingerprint_of,
+    part_of,
+    share,
+)
+from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import UnargError
-from unarg_callback.geometry.checker import Checker
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
@@ -28,11 +40,41 @@ from unarg_callback.search.stages import Stages
 from unarg_callback.verification import from_scratch, require_options
 
 _FROM_NOTHING = "Started from nothing"
+_OTHER_DOMAIN = "The proofs were for another domain and were tried again."
+_ONCE = (_FROM_NOTHING, _OTHER_DOMAIN, OTHER_LAYER)
+"""What notes say that are about one update."""
 _LONGEST_WAIT = 30_000
 _REST = 1
 """Updates that are left out from one search for a larger lead of a class to the next."""
 _SHALLOWEST = 64
 """Classes with the least leads, which are measured at every update."""
+
+
+_Given: TypeAlias = tuple[Domain, float | None, str | None, str]
+"""Domain, time limit, why there is nothing to start from, and the mark of what is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Base:
+    """What an update starts from.
+
+    Args:
+        shape: of the layer as it is now.
+        held: what the last update left, or None.
+        same: whether the layer is as it was, bit by bit.
+        notes: for the report.
+    """
+
+    shape: Shape
+    held: Held | None
+    same: bool
+    notes: tuple[str, ...]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last report answers for this layer too."""
+        report = None if self.held is None else self.held.report
+        return self.same and report is not None and not (report.status == Status.UNDECIDED).any()
 
 
 class IncrementalVerifier:
@@ -47,7 +89,8 @@ class IncrementalVerifier:
     time; each update gets through at least one batch, so nothing waits for ever.
 
     A layer with other classes, features, names or excluded classes is another layer: the update
-    starts from nothing, and the report says so in its notes.
+    starts from nothing, and the report says so in its notes. In another domain nothing is known,
+    but everything held is tried first; the notes say that too.
 
     Args:
         domain: as for :func:`verify`.
@@ -59,6 +102,9 @@ class IncrementalVerifier:
         deepen: for how many classes each update looks for a witness with a larger lead, the
             shallowest first, once all verdicts are in and if there is time. Deep witnesses last
             longer, and their leads tell how far a class is from being unargmaxable.
+        ranks: the processes that divide each update among them; None for this one alone. Each has
+            to call :meth:`update`. All end with the same report, about the layer of rank 0, and
+            if an update fails on one it fails on all of them. The attribute can be set later.
 
     Raises:
         DomainError: the domain can't be read.
@@ -84,6 +130,7 @@ class IncrementalVerifier:
         sweep_dtype: torch.dtype = torch.float32,
         exact: ExactName = "interior_point",
         deepen: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         require_options(
             patience=patience,
@@ -101,57 +148,65 @@ class IncrementalVerifier:
         self.sweep_dtype = sweep_dtype
         self.exact: ExactName = exact
         self.deepen = deepen
+        self.ranks = ranks
         self._held: Held | None = None
         self._why_cold: str | None = None
 
     @property
     def domain(self) -> Domain:
-        """Where the layer's input may lie."""
-        return self._domain
+        """Where the layer's input may lie; an update can change it."""
+        held = self._held
+        # Proofs without a layer were loaded, and may be for another domain.
+        return self._domain if held is None or held.layer is None else held.evidence.domain
 
     @property
     def last_report(self) -> Report | None:
         """What the last update found; None before the first, and after a state was loaded."""
         return None if self._held is None else self._held.report
 
-    def update(self, layer: OutputLayer, *, time_limit: float | None = None) -> Report:
+    @property
+    def layer(self) -> OutputLayer | None:
+        """The layer of the last update; None before the first, and after a state was loaded."""
+        return None if self._held is None else self._held.layer
+
+    def update(
+        self,
+        layer: OutputLayer,
+        *,
+        time_limit: float | None = None,
+        domain: Domain | str | float | ArrayLike | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Report:
         """Verify the layer as it is now.
 
         Args:
             layer: it is copied, so that it may change afterwards.
-            time_limit: seconds after which no new batch starts; what is left is undecided.
+            time_limit: seconds after which no new batch starts; what is left is undecided. Among
+                ranks that of rank 0 counts, and each looks at its own clock.
+            domain: where the input may lie from now on, if that changes. That of rank 0 counts.
+            stop: asked as often as the clock is looked at; once it says yes, the time is over.
 
         Raises:
-            DomainError: the domain doesn't fit the layer.
+            DomainError: the domain doesn't fit the layer, or can't be read.
             LayerError: the layer can't be read in this thread.
             UnargError: the time limit is out of range.
+            RankError: the update failed on another rank.
         """
         begin = time.monotonic()
-        require_options(patience=None, time_limit=time_limit, exact=self.exact)
-        if not isinstance(layer, OutputLayer):
-            raise UnargError(f"layer is a {type(layer).__name__}; expected an OutputLayer")
-        layer = layer if self.device is None else layer.to(self.device)
-        layer.require_plain_values()
-        held, reason, shape = self._held, self._why_cold, Shape.of(layer)
-        if held is not None:
-            reason = held.shape.difference(shape)
-            held = held.to(layer.device) if reason is None else None
-        notes = () if reason is None else (f"{_FROM_NOTHING}: {reason}.",)
-        with torch.no_grad(), plain_arithmetic(layer.device):
-            same = held is not None and held.layer is not None and _same_values(held.layer, layer)
-            if same and held is not None and _settled(held.report):
-                return self._again(held, begin)
-            checker = Checker(layer, self.domain, self.min_lead, self.sweep_dtype)
-            stages = Stages(checker, Limits(time_limit), grace=True)
-            if held is None:
-                reuse = Reuse(essential_seconds=time.monotonic() - begin)
-                from_scratch(stages, self.patience, self.exact)
-            else:
-                reuse = self._renew(held, layer, stages, begin, same)
-            return self._keep(stages, shape, held, reuse, notes, begin)
+        ranks = Ranks() if self.ranks is None else self.ranks
+        kept = ranks.together(
+            lambda: self._updated(ranks, self._start(layer, time_limit, domain), begin, stop)
+        )
+        assert kept.report is not None
+        # One assignment: whatever interrupts an update, layer, proofs and report belong together,
+        # and where it fails on one rank all are as they were.
+        self._held = kept
+        self._why_cold = None
+        return kept.report
 
     def reset(self) -> None:
-        """Forget everything: the next update starts from nothing."""
+        """Forget everything but the domain: the next update starts from nothing."""
+        self._domain = self.domain
         self._held = self._why_cold = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,13 +219,13 @@ class IncrementalVerifier:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave.
 
-        No proof in it is believed: the next update tries each again. A state that can't be used
-        (damaged, or for another domain) is left out, and the next report's notes say so.
+        No proof in it is believed: the next update tries each again, in this verifier's domain. A
+        damaged state is left out, and the next report's notes say so.
         """
         self.reset()
         if state is not None and (not isinstance(state, Mapping) or len(state)):
             try:
-                self._held = Held.from_state(state, self._domain)
+                self._held = Held.from_state(state)
             except UnargError as cause:
                 self._why_cold = str(cause)
 
@@ -179,14 +234,86 @@ class IncrementalVerifier:
         """Bytes kept from one update to the next, a copy of the layer included."""
         return 0 if self._held is None else self._held.nbytes
 
-    def _renew(
-        self, held: Held, layer: OutputLayer, stages: Stages, begin: float, same: bool
-    ) -> Reuse:
+    def _start(
+        self,
+        layer: OutputLayer,
+        time_limit: float | None,
+        domain: Domain | str | float | ArrayLike | None,
+    ) -> Start[_Given]:
+        """What this process brings to an update, if that can be used."""
+        require_options(patience=None, time_limit=time_limit, exact=self.exact)
+        if not isinstance(layer, OutputLayer):
+            raise UnargError(f"layer is a {type(layer).__name__}; expected an OutputLayer")
+        within = self.domain if domain is None else Domain.of(domain)
+        layer = layer if self.device is None else layer.to(self.device)
+        layer.require_plain_values()
+        if self.ranks is None or self.ranks.alone:
+            return Start(layer, "", (within, time_limit, self._why_cold, ""))
+        held = "" if self._held is None else self._held.mark or _fingerprint(self._held)
+        return Start(layer, held, (within, time_limit, self._why_cold, uuid.uuid4().hex))
+
+    def _updated(
+        self,
+        ranks: Ranks,
+        start: Start[_Given],
+        begin: float,
+        stop: Callable[[], bool] | None,
+    ) -> Held:
+        """What an update leaves behind. A collective."""
+        common = agree(ranks, start)
+        within, seconds, *_, mark = common.given
+        with torch.no_grad(), plain_arithmetic(common.layer.device):
+            base = self._base(common)
+            if base.settled:
+                return _again(base, begin)
+            checker = checker_of(ranks, common.layer, within, self.min_lead, self.sweep_dtype)
+            mine = part_of(ranks, checker.sweep.count)
+            stages = Stages(checker, Limits(seconds, stop=stop), grace=True, mine=mine)
+            reuse = share(ranks, stages, self._work(ranks, stages, base, begin))
+            return replace(_kept(stages, base, reuse, begin), mark=mark)
+
+    def _base(self, common: Agreement[_Given]) -> _Base:
+        """What of the proofs that are held is of use for a layer and a domain."""
+        layer, (within, _, reason, _) = common.layer, common.given
+        held, shape = self._held, Shape.of(layer)
+        if common.others:
+            reason = f"rank {common.others[0]} held other proofs than rank 0"
+        elif held is not None:
+            reason = held.shape.difference(shape)
+        notes = common.notes
+        if held is None or reason is not None:
+            notes = notes if reason is None else (*notes, f"{_FROM_NOTHING}: {reason}.")
+            return _Base(shape, None, False, notes)
+        if not held.is_for(within):
+            return _Base(shape, held.proposals(within), False, (*notes, _OTHER_DOMAIN))
+        held = held.to(layer.device)
+        return _Base(shape, held, _same_values(held.layer, layer), notes)
+
+    def _work(self, ranks: Ranks, stages: Stages, base: _Base, begin: float) -> Reuse:
+        """Decide this process's part of the classes. A collective."""
+        held = base.held
+        if held is None:
+            reuse = Reuse(essential_seconds=time.monotonic() - begin)
+            from_scratch(stages, self.patience, self.exact, ranks)
+        else:
+            reuse = self._renew(held, stages, begin, base.same)
+        if self.deepen:
+            count = len(stages.mine)
+            part = -(-self.deepen * int(stages.mine.sum()) // max(count, 1))
+            rested = torch.ones(count, dtype=torch.bool)
+            if held is not None:
+                rested = torch.from_numpy(held.resting == 0)
+            stages.deepen(part, rested)
+        return reuse
+
+    def _renew(self, held: Held, stages: Stages, begin: float, same: bool) -> Reuse:
         renewal = Renewal(stages, held.evidence, self.patience, self.exact)
-        if same:
+        if not held.is_for(stages.checker.domain):
+            renewal.refit()
+        elif same:
             renewal.take_over()
         elif held.layer is not None:
-            renewal.screen(held.layer, layer)
+            renewal.screen(held.layer, stages.checker.layer)
         essential = time.monotonic() - begin
         renewal.run(held.urgency)
         renewal.measure(_SHALLOWEST)
@@ -200,63 +327,59 @@ class IncrementalVerifier:
             essential_seconds=essential,
         )
 
-    def _keep(
-        self,
-        stages: Stages,
-        shape: Shape,
-        held: Held | None,
-        reuse: Reuse,
-        notes: tuple[str, ...],
-        begin: float,
-    ) -> Report:
-        resting = np.zeros(stages.count, np.int8) if held is None else held.resting
-        if self.deepen:
-            stages.deepen(self.deepen, torch.from_numpy(resting == 0))
-        evidence = stages.evidence(None if held is None else held.evidence)
-        undecided = evidence.status == Status.UNDECIDED
-        zero = np.zeros(stages.count, dtype=np.int16)
-        age = np.minimum((zero if held is None else held.age) + 1, _LONGEST_WAIT)
-        waiting = np.minimum((zero if held is None else held.waiting) + 1, _LONGEST_WAIT)
-        # Who was tried to the end has had its turn, whatever came of it.
-        tried = [t for t, outcome in stages.outcomes.items() if outcome.reason != DEADLINE]
-        waiting[tried] = 0
-        age = np.where(undecided, age, 0).astype(np.int16)
-        report = report_of(
-            stages, evidence, time.monotonic() - begin, age=age, reuse=reuse, notes=notes
-        )
-        # One assignment: whatever interrupts an update, layer, proofs and report belong together.
-        self._held = Held(
-            layer=stages.checker.layer.copy(),
-            shape=shape,
-            evidence=evidence,
-            age=age,
-            waiting=np.where(undecided, waiting, 0).astype(np.int16),
-            failed=undecided & stages.failed.numpy(),
-            resting=np.where(stages.deepened.numpy(), _REST, (resting - 1).clip(0)).astype(np.int8),
-            report=report,
-        )
-        self._why_cold = None
-        return report
 
-    def _again(self, held: Held, begin: float) -> Report:
-        """The last report answers for this layer too."""
-        assert held.report is not None
-        kept = held.report.counts["argmaxable"]
-        seconds = time.monotonic() - begin
-        reuse = Reuse(warm=True, kept=kept, essential_seconds=seconds)
-        notes = tuple(n for n in held.report.notes if not n.startswith(_FROM_NOTHING))
-        report = replace(held.report, seconds=seconds, reuse=reuse, notes=notes)
-        self._held = replace(held, report=report)
-        return report
+def _kept(stages: Stages, base: _Base, reuse: Reuse, begin: float) -> Held:
+    """What an update leaves behind, its report included."""
+    held, count = base.held, stages.count
+    evidence = stages.evidence(None if held is None else held.evidence)
+    undecided = evidence.status == Status.UNDECIDED
+    zero = np.zeros(count, dtype=np.int16)
+    age = np.minimum((zero if held is None else held.age) + 1, _LONGEST_WAIT)
+    waiting = np.minimum((zero if held is None else held.waiting) + 1, _LONGEST_WAIT)
+    resting = np.zeros(count, np.int8) if held is None else held.resting
+    # Who was tried to the end has had its turn, whatever came of it.
+    tried = [t for t, outcome in stages.outcomes.items() if outcome.reason != DEADLINE]
+    waiting[tried] = 0
+    age = np.where(undecided, age, 0).astype(np.int16)
+    return Held(
+        layer=stages.checker.layer.copy(),
+        shape=base.shape,
+        evidence=evidence,
+        age=age,
+        waiting=np.where(undecided, waiting, 0).astype(np.int16),
+        failed=undecided & stages.failed.numpy(),
+        resting=np.where(stages.deepened.numpy(), _REST, (resting - 1).clip(0)).astype(np.int8),
+        report=report_of(
+            stages, evidence, time.monotonic() - begin, age=age, reuse=reuse, notes=base.notes
+        ),
+    )
 
 
-def _settled(report: Report | None) -> bool:
-    """Whether a report has a verdict for every class."""
-    return report is not None and not (report.status == Status.UNDECIDED).any()
+def _again(base: _Base, begin: float) -> Held:
+    """The last report answers for this layer too."""
+    assert base.held is not None
+    assert base.held.report is not None
+    report = base.held.report
+    seconds = time.monotonic() - begin
+    reuse = Reuse(warm=True, kept=report.counts["argmaxable"], essential_seconds=seconds)
+    lasting = [note for note in report.notes if not any(once in note for once in _ONCE)]
+    notes = (*base.notes, *lasting)
+    return replace(base.held, report=replace(report, seconds=seconds, reuse=reuse, notes=notes))
 
 
-def _same_values(one: OutputLayer, other: OutputLayer) -> bool:
-    if one.weight.dtype != other.weight.dtype or not torch.equal(one.weight, other.weight):
+def _fingerprint(held: Held) -> str:
+    """Tell apart what two ranks hold."""
+    layer = "" if held.layer is None else fingerprint_of(held.layer)
+    known = {"lead": held.evidence.lead, "layer": layer, "report": held.report is None}
+    return fingerprint({**held.state_dict(), **known})
+
+
+def _same_values(one: OutputLayer | None, other: OutputLayer) -> bool:
+    if (
+        one is None
+        or one.weight.dtype != other.weight.dtype
+        or not torch.equal(one.weight, other.weight)
+    ):
         return False
     if one.bias is None or other.bias is None:
         return one.bias is other.bias

@@ -13,12 +13,20 @@ from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from unarg_callback.assembly import report_of
+from unarg_callback.distributed.divided import (
+    Start,
+    agree,
+    checker_of,
+    divide_what_is_left,
+    part_of,
+    share,
+)
+from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import UnargError
-from unarg_callback.geometry.checker import Checker
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.rounding import plain_arithmetic
-from unarg_callback.report import Report
+from unarg_callback.report import Report, Reuse
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.settle import ExactName
 from unarg_callback.search.stages import Stages
@@ -35,11 +43,15 @@ def verify(
     sweep_dtype: torch.dtype = torch.float32,
     exact: ExactName = "interior_point",
     progress: bool = False,
+    ranks: Ranks | None = None,
 ) -> Report:
     """Decide for every class whether some input of the domain makes it the argmax.
 
     Class t is argmaxable if some x in the domain gives it a lead
     ``z_t - max_{i != t} z_i`` above ``min_lead``, with ``z = W x + b``.
+
+    Several processes can divide the work (``ranks``). Each has to call this, with the same
+    arguments; the report is the same on all of them, and is about the layer of rank 0.
 
     Args:
         layer: the output layer.
@@ -51,7 +63,8 @@ def verify(
         device: where products run; default: where the layer lies. Proofs are float64 everywhere.
         sweep_dtype: float32 or float64, for the search.
         exact: which exact way comes first; the other takes what it can't settle.
-        progress: show a bar on stderr.
+        progress: show a bar on stderr; rank 0 alone does.
+        ranks: the processes that divide the work among them; None for this one alone.
 
     Returns:
         A report with a checked proof behind every verdict.
@@ -59,38 +72,66 @@ def verify(
     Raises:
         DomainError: the domain doesn't fit the layer.
         UnargError: another argument is out of range.
+        RankError: it failed on another rank.
 
     >>> layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
     >>> verify(layer).counts["unargmaxable"]
     1
     """
     begin = time.monotonic()
-    require_options(
-        patience=patience,
-        time_limit=time_limit,
-        exact=exact,
-        min_lead=min_lead,
-        sweep_dtype=sweep_dtype,
-    )
-    layer = layer if device is None else layer.to(device)
-    layer.require_plain_values()
-    with (
-        torch.no_grad(),
-        plain_arithmetic(layer.device),
-        tqdm(total=len(layer.active), disable=not progress, unit="class", desc="verify") as bar,
-    ):
-        checker = Checker(layer, Domain.of(domain), min_lead, sweep_dtype)
-        stages = Stages(checker, Limits(time_limit, bar.update))
-        from_scratch(stages, patience, exact)
-        return report_of(stages, stages.evidence(), time.monotonic() - begin)
+    ranks = Ranks() if ranks is None else ranks
+
+    def checked() -> Report:
+        require_options(
+            patience=patience,
+            time_limit=time_limit,
+            exact=exact,
+            min_lead=min_lead,
+            sweep_dtype=sweep_dtype,
+        )
+        moved = layer if device is None else layer.to(device)
+        moved.require_plain_values()
+        common = agree(ranks, Start(moved, "", (Domain.of(domain), time_limit)))
+        within, seconds = common.given
+        count = len(common.layer.active)
+        with (
+            torch.no_grad(),
+            plain_arithmetic(common.layer.device),
+            tqdm(
+                total=count, disable=not (progress and ranks.first), unit="class", desc="verify"
+            ) as bar,
+        ):
+            checker = checker_of(ranks, common.layer, within, min_lead, sweep_dtype)
+            limits = Limits(
+                seconds, lambda decided: bar.update(min(decided * ranks.size, count - bar.n))
+            )
+            stages = Stages(checker, limits, mine=part_of(ranks, count))
+            from_scratch(stages, patience, exact, ranks)
+            share(ranks, stages, Reuse())
+            return report_of(
+                stages, stages.evidence(), time.monotonic() - begin, notes=common.notes
+            )
+
+    return ranks.together(checked)
 
 
-def from_scratch(stages: Stages, patience: int | None, exact: ExactName) -> None:
-    """Run all stages over all classes."""
+def from_scratch(
+    stages: Stages, patience: int | None, exact: ExactName, ranks: Ranks | None = None
+) -> None:
+    """Run all stages over all classes.
+
+    Args:
+        stages: of this process's part.
+        patience: most reflections a class, or None.
+        exact: which exact way comes first.
+        ranks: who has the other parts; a collective then.
+    """
     stages.read_off_twins()
     todo = stages.todo()
     stages.start(todo)
     stages.search(todo, patience)
+    if ranks is not None:
+        divide_what_is_left(ranks, stages)
     stages.settle(stages.todo(), exact)
 
 

@@ -1,4 +1,4 @@
-"""Tags, values and tables: whatever the names hold, a dashboard shows them as they are."""
+"""Tables: whatever the names hold, a dashboard shows them as they are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorboard.plugin_util import markdown_to_safe_html
 
-from unarg_callback.dashboards.tables import Table, head_name, scalars, table, visible
+from unarg_callback.dashboards.tables import Table, table, visible
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitoring.record import CheckRecord
@@ -54,52 +54,6 @@ def shown(found: Report, **since: dict[int, int]) -> Table:
         undecided=found.counts["undecided"],
     )
     return table(record, found, since.get("provable", {}), since.get("potential", {}))
-
-
-class TestScalars:
-    def test_tags_and_values(self) -> None:
-        record = CheckRecord(
-            step=3,
-            classes=9,
-            potential=4,
-            provable=3,
-            undecided=1,
-            duplicates=2,
-            seconds=0.25,
-            reflections=40,
-            due=1,
-            kept=5,
-            recertified=1,
-            excluded=1,
-            leads={"min": 0.125},
-        )
-        assert scalars("generator", record) == {
-            "unarg/generator/potential": 4.0,
-            "unarg/generator/provable": 3.0,
-            "unarg/generator/undecided": 1.0,
-            "unarg/generator/duplicates": 2.0,
-            "unarg_cost/generator/seconds": 0.25,
-            "unarg_cost/generator/reflections": 40.0,
-            "unarg_cost/generator/reused": 0.75,
-            "unarg_cost/generator/late_steps": 2.0,
-            "unarg_lead/generator/min": 0.125,
-        }
-
-    def test_a_skipped_check_has_no_values(self) -> None:
-        assert scalars("generator", CheckRecord(step=3, skipped="NaN")) == {}
-
-    @pytest.mark.parametrize(
-        ("path", "name", "head"),
-        [
-            ("decoder.generator", None, "decoder.generator"),
-            ("", None, "output"),
-            ("x", "target words", "target_words"),
-            ("x", "a/b", "a/b"),
-            ("x", "/", "output"),
-        ],
-    )
-    def test_head_name(self, path: str, name: str | None, head: str) -> None:
-        assert head_name(path, name) == head
 
 
 class TestTable:
@@ -174,6 +128,11 @@ HOSTILE = [
     "▁Straße",
     "日本",
     "https://e.org",
+    "e\u0301",
+    "\u0301",
+    "\u0301" * 10_000,
+    "a" + "\u0301" * 10_000,
+    "\u200f\u05d0",
 ]
 
 
@@ -200,5 +159,18 @@ class TestHostileNames:
         names = ["a", " a", "a ", "  a", "a\t", "a\n", "", " "]
         assert len({visible(name) for name in names}) == len(names)
 
-    def test_long_names_are_cut(self) -> None:
-        assert len(visible("x" * 1000)) <= 24
+    @pytest.mark.parametrize(
+        "unit", ["x", "\u0301", "a\u0301\u0302", "日", " ", "\n", "\u202e", "|"]
+    )
+    def test_long_names_are_cut(self, unit: str) -> None:
+        text = visible(unit * 10_000)
+        assert len(text) <= 60
+        assert text.endswith("...")
+        assert visible(unit * 1000) == text
+
+    def test_few_marks_stand_on_one_letter(self) -> None:
+        assert visible("a" + "\u0301" * 6 + "b") == "a" + "\u0301" * 4 + "b..."
+        assert visible("a" + "\u0301" * 4 + "b") == "a" + "\u0301" * 4 + "b"
+
+    def test_a_mark_stands_on_its_own(self) -> None:
+        assert visible("\u0301") == "\u25cc\u0301"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import traceback
 from collections.abc import Callable
@@ -44,9 +45,16 @@ def in_processes(function: Callable[..., Any], *arguments: Any, size: int = 2) -
     return [answer for _, answer in answers]
 
 
+def _send(answer: Connection, fine: bool, value: Any) -> None:
+    # Torch would send tensors as handles of memory that ends with this process.
+    answer.send_bytes(pickle.dumps((fine, value)))
+
+
 def _received(mine: Connection) -> tuple[bool, Any]:
     try:
-        answer: tuple[bool, Any] = mine.recv() if mine.poll(180) else (False, "silent for 180 s")
+        answer: tuple[bool, Any] = (False, "silent for ten minutes")
+        if mine.poll(600):
+            answer = pickle.loads(mine.recv_bytes())
     except EOFError:
         return False, "it ended without an answer"
     return answer
@@ -64,8 +72,8 @@ def _run(
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=size)
     try:
-        answer.send((True, function(*arguments)))
+        _send(answer, True, function(*arguments))
     except BaseException:
-        answer.send((False, traceback.format_exc()))
+        _send(answer, False, traceback.format_exc())
         raise
     dist.destroy_process_group()

@@ -14,6 +14,7 @@ import torch
 
 import unarg_callback.monitoring.head_monitor as monitor_module
 from unarg_callback.errors import DomainError, UnargError
+from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitoring.events import Event
@@ -196,11 +197,11 @@ class TestState:
         assert [(event.kind, event.classes) for event in seen] == [("unargmaxable", (4,))]
         assert (record.lost, record.forewarned) == (1, 1)
 
-    def test_proofs_of_another_domain_are_not_used_and_it_says_so(self) -> None:
+    def test_proofs_of_another_domain_are_tried_again_and_it_says_so(self) -> None:
         monitor, other = HeadMonitor("box:10"), HeadMonitor("box:20")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
-        assert not other.check(layer(INNER), 8).warm
+        assert other.check(layer(INNER), 8).warm
         assert other.last_report is not None
         assert "another domain" in other.last_report.notes[0]
 
@@ -252,12 +253,20 @@ class TestState:
         assert other.provable_since == {}
         assert other.records == monitor.records
 
-    def test_state_of_another_layer_is_forgotten(self) -> None:
+    def test_state_of_a_smaller_layer_is_kept_for_its_classes(self) -> None:
         monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10")
         monitor.check(layer(INNER), 4)
         other.load_state_dict(monitor.state_dict())
         other.check(layer(INNER, INNER), 8)
-        assert other.provable_since == {4: 8, 5: 8}
+        assert other.provable_since == {4: 4, 5: 8}
+        assert "Started from nothing" in " ".join(other.last_report.notes)  # type: ignore[union-attr]
+
+    def test_state_of_a_larger_layer_is_forgotten(self) -> None:
+        monitor, other = HeadMonitor("box:10"), HeadMonitor("box:10")
+        monitor.check(layer(INNER, INNER), 4)
+        other.load_state_dict(monitor.state_dict())
+        other.check(layer(INNER), 8)
+        assert other.provable_since == {4: 8}
 
 
 def faked(
@@ -279,7 +288,9 @@ def faked(
         def reset(self) -> None:
             pass
 
-        def update(self, snapshot: OutputLayer, *, time_limit: float | None) -> Report:
+        def update(
+            self, snapshot: OutputLayer, *, time_limit: float | None, domain: Domain, stop: object
+        ) -> Report:
             told["time_limit"] = time_limit
             status = np.array(next(left), np.int8)
             nobody = np.full(len(status), -1)

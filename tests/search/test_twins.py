@@ -69,7 +69,7 @@ def test_rows_that_only_share_a_hash_are_no_twins(monkeypatch: pytest.MonkeyPatc
     weight = rng.integers(-2, 3, size=(60, 2)).astype(float)
     bias = rng.integers(0, 2, size=60).astype(float)
     expected = twins_of(weight, bias)
-    monkeypatch.setattr(module, "_hashes", zeros)
+    monkeypatch.setattr(module, "row_hashes", zeros)
     assert twins_of(weight, bias) == expected
     assert twins_of([A, B, C]) == ([-1] * 3, [-1] * 3)
 
@@ -94,10 +94,10 @@ def test_groups_agree_with_a_comparison_of_all_pairs(dtype: type) -> None:
 def test_hashes_depend_on_the_row_alone_and_on_its_order() -> None:
     rng = np.random.default_rng(2)
     rows = torch.from_numpy(rng.normal(size=(9000, 3)))
-    together = module._hashes(rows)
-    assert torch.equal(together[17:18], module._hashes(rows[17:18]))
+    together = module.row_hashes(rows)
+    assert torch.equal(together[17:18], module.row_hashes(rows[17:18]))
     assert len(together.unique()) == 9000
-    assert not torch.equal(together, module._hashes(rows.flip(1)))
+    assert not torch.equal(together, module.row_hashes(rows.flip(1)))
 
 
 def test_twins_that_stand_far_apart() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitoring.early_warning import AtRisk
+from unarg_callback.monitoring.finding import Finding
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report, printable
 
@@ -15,16 +17,12 @@ MAX_ROWS = 50
 """Most classes that a table lists."""
 
 _SPACE = "\N{OPEN BOX}"
+_CARRIER = "\N{DOTTED CIRCLE}"
+_MOST_CHARACTERS = 48
+"""Of a name; its width alone bounds nothing, as combining characters have none."""
+_MOST_MARKS = 4
+"""Combining characters in a row: more would cover the lines above and below."""
 _MARKUP = re.compile(r"[&<>|`*_~\[\]\\$]")
-
-
-def head_name(path: str, name: str | None = None) -> str:
-    """The head's part of each tag: the given name, or the attribute path, or "output".
-
-    >>> head_name("decoder.generator"), head_name("", None), head_name("", "target words")
-    ('decoder.generator', 'output', 'target_words')
-    """
-    return re.sub(r"[^\w./-]+", "_", name or path).strip("/") or "output"
 
 
 def text_tag(head: str) -> str:
@@ -35,27 +33,6 @@ def text_tag(head: str) -> str:
 def risk_tag(head: str) -> str:
     """Tag of the table of classes at risk."""
     return f"unarg/{head}/at_risk"
-
-
-def scalars(head: str, record: CheckRecord) -> dict[str, float]:
-    """Values of one check by tag; none if it was skipped.
-
-    >>> sorted(scalars("generator", CheckRecord(step=10, classes=5, provable=2)))[0]
-    'unarg/generator/duplicates'
-    """
-    if record.skipped is not None:
-        return {}
-    return {
-        f"unarg/{head}/potential": float(record.potential),
-        f"unarg/{head}/provable": float(record.provable),
-        f"unarg/{head}/undecided": float(record.undecided),
-        f"unarg/{head}/duplicates": float(record.duplicates),
-        f"unarg_cost/{head}/seconds": record.seconds,
-        f"unarg_cost/{head}/reflections": float(record.reflections),
-        f"unarg_cost/{head}/reused": _reused(record),
-        f"unarg_cost/{head}/late_steps": float(record.step - record.due),
-        **{f"unarg_lead/{head}/{name}": value for name, value in record.leads.items()},
-    }
 
 
 @dataclass(frozen=True)
@@ -111,10 +88,7 @@ def table(
     """
     if report is None or record.skipped is not None:
         return Table((f"Step {record.step:,}: not checked. {record.skipped or ''}",), ())
-    listed = [
-        *_ranked(report, Status.UNARGMAXABLE, provable_since, record.step),
-        *_ranked(report, Status.UNDECIDED, potential_since, record.step),
-    ]
+    listed = ranked(report, record.step, provable_since, potential_since)
     named = report.names is not None
     columns = ("class", *(["token"] if named else []), "status", "since step", "beaten by")
     rows = tuple(_row(report, index, since) for index, since in listed[:limit])
@@ -150,20 +124,79 @@ def risk_table(
     return Table(caption, columns, rows)
 
 
+def tables_of(finding: Finding) -> dict[str, Table]:
+    """The tables of a check by tag; of one that was skipped only the first, which says why.
+
+    Args:
+        finding: of the check.
+    """
+    record, report = finding.record, finding.report
+    since = finding.provable_since, finding.potential_since
+    tables = {text_tag(finding.head): table(record, report, *since)}
+    if report is not None:
+        tables[risk_tag(finding.head)] = risk_table(record, report, finding.at_risk)
+    return tables
+
+
+def since_step(finding: Finding, index: int) -> int | None:
+    """Step since which a class has been unargmaxable or undecided; None if it is neither.
+
+    Args:
+        finding: of a check that was made.
+        index: the class.
+    """
+    status = None if finding.report is None else finding.report.status[index]
+    if status == Status.UNARGMAXABLE:
+        return finding.provable_since.get(index, finding.record.step)
+    if status == Status.UNDECIDED:
+        return finding.potential_since.get(index, finding.record.step)
+    return None
+
+
+def ranked(
+    report: Report,
+    step: int,
+    provable_since: Mapping[int, int],
+    potential_since: Mapping[int, int],
+) -> list[tuple[int, int]]:
+    """(class, since) of the unargmaxable, the latest to appear first, then of the undecided.
+
+    Args:
+        report: what a check found.
+        step: when it was made; it stands for steps that aren't known.
+        provable_since: step since which each class has been proven unargmaxable.
+        potential_since: the same for classes that the search left unproven.
+    """
+    return [
+        *_ranked(report, Status.UNARGMAXABLE, provable_since, step),
+        *_ranked(report, Status.UNDECIDED, potential_since, step),
+    ]
+
+
 def visible(name: str) -> str:
     r"""A class name in which every character can be seen: controls escaped, outer spaces marked.
+
+    It is at most 24 columns wide, and of bounded length whatever it is made of.
 
     >>> visible(" a b\n")
     '␣a b\\n'
     """
-    text = re.sub(r"^ +| +$| {2,}", lambda match: _SPACE * len(match[0]), printable(name))
-    return text or "(empty)"
+    kept = _bounded(name)
+    text = re.sub(r"^ +| +$| {2,}", lambda match: _SPACE * len(match[0]), printable(kept))
+    if unicodedata.combining(text[:1] or " "):
+        text = _CARRIER + text
+    cut = len(kept) < len(name) and not text.endswith("...")
+    return (text + "..." if cut else text) or "(empty)"
 
 
-def _reused(record: CheckRecord) -> float:
-    """Share of the classes settled by what the check before had proven."""
-    checked = record.classes - record.excluded
-    return (record.kept + record.recertified) / checked if checked else 0.0
+def _bounded(name: str) -> str:
+    """The start of a name, without combining characters that are too many in a row."""
+    kept, marks = [], 0
+    for character in name[:_MOST_CHARACTERS]:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
 
 
 def _ranked(

@@ -88,14 +88,7 @@ class Checker:
         )
         self.sweep = LeadEvaluator(layer, sweep_dtype if usable else torch.float64)
         self._double: LeadEvaluator | None = None
-        default = 0.0 if domain.is_free else RELATIVE_MIN_LEAD * self.logit_range
-        self.min_lead = default if min_lead is None else float(min_lead)
-        if not (math.isfinite(self.min_lead) and self.min_lead >= 0):
-            given = "the box is so large that logits overflow" if min_lead is None else "given"
-            raise DomainError(
-                f"min_lead is {self.min_lead} ({given}); expected a finite number of at least 0 "
-                "(use a smaller box, or the free domain)"
-            )
+        self.min_lead = self._required(min_lead)
 
     @property
     def double(self) -> LeadEvaluator:
@@ -227,9 +220,17 @@ class Checker:
         """
         if not self.sweep.count or self.domain.is_free:
             return float("inf") if self.sweep.count else 0.0
+        top, bottom = self._logit_ends()
+        return (top - bottom) * self.sweep.unit
+
+    def _logit_ends(self) -> tuple[float, float]:
+        """The highest and the lowest logit of centred rows over the box, in the sweep's units.
+
+        Infinite, the other way round, where the sweep has no rows.
+        """
         centre = self.low / 2 + self.high / 2
         radius = self.high / 2 - self.low / 2
-        top, bottom = -float("inf"), float("inf")
+        top, bottom = -math.inf, math.inf
         for at in range(0, self.sweep.count, 4096):
             rows = self.sweep.rows(slice(at, at + 4096))
             # Elementwise, not as a product: the same sum for a row wherever it stands.
@@ -237,7 +238,19 @@ class Checker:
             reach = (rows.abs() * radius).sum(1)
             top = max(top, float((middle + reach).amax()))
             bottom = min(bottom, float((middle - reach).amin()))
-        return (top - bottom) * self.sweep.unit
+        return top, bottom
+
+    def _required(self, min_lead: float | None) -> float:
+        """``min_lead`` as given, or its default."""
+        default = 0.0 if self.domain.is_free else RELATIVE_MIN_LEAD * self.logit_range
+        required = default if min_lead is None else float(min_lead)
+        if not (math.isfinite(required) and required >= 0):
+            given = "the box is so large that logits overflow" if min_lead is None else "given"
+            raise DomainError(
+                f"min_lead is {required} ({given}); expected a finite number of at least 0 "
+                "(use a smaller box, or the free domain)"
+            )
+        return required
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,6 +79,11 @@ class Schedule:
             self.due_since = step
         return self.due_since is not None
 
+    def demand(self, step: int) -> None:
+        """Make a check due at this step, whatever the cadence; no effect where one is."""
+        if self.due_since is None and step != self.cadence.last:
+            self.due_since = step
+
     def ready(self, step: int) -> bool:
         """Tell whether a check is due and there is time for it."""
         return self.due(step) and self.budget.affords()

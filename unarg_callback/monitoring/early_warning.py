@@ -99,6 +99,15 @@ class LeadHistory:
                 trend = np.full_like(relative, np.nan)
         self.lead, self.trend = relative, trend
 
+    def grow(self, new: int) -> None:
+        """Make room for classes that were added behind those known.
+
+        Args:
+            new: how many.
+        """
+        self.lead = np.pad(self.lead, (0, new), constant_values=np.nan)
+        self.trend = np.pad(self.trend, (0, new), constant_values=np.nan)
+
     def at_risk(self, limit: int = 50) -> tuple[AtRisk, ...]:
         """Argmaxable classes by predicted relative lead, lowest first; equal ones by id.
 

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import logging
 import operator
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.proof import Status
+from unarg_callback.monitoring.warn import warn
 from unarg_callback.report import printable
 
 EventKind = Literal["unargmaxable", "returned", "not_finite"]
@@ -200,7 +200,7 @@ class EventHandler:
             for event in events:
                 self._call(self._function, event)
         elif self.on_event == "warn" and events:
-            warnings.warn(" ".join(event.text() for event in events), stacklevel=2)
+            warn(" ".join(event.text() for event in events))
         elif self.on_event == "log":
             for event in events:
                 _log(logging.INFO, event.text())
@@ -215,7 +215,7 @@ class EventHandler:
         except Exception as cause:  # A run of days must not end for what watches it.
             if not self._warned:
                 self._warned = True
-                warnings.warn(
+                warn(
                     f"on_event failed with {_told(cause)}; training goes on, and "
                     "later failures are not reported",
                     stacklevel=3,

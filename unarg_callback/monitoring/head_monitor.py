@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from unarg_callback.continuity import DAMAGED
+from unarg_callback.distributed.ranks import Ranks
+from unarg_callback.distributed.row_sharded import verify_rows
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.incremental import IncrementalVerifier
-from unarg_callback.monitoring.budget import OverheadBudget
 from unarg_callback.monitoring.early_warning import AtRisk, LeadHistory, forewarned
 from unarg_callback.monitoring.events import Event, EventHandler, changes, last_decided
 from unarg_callback.monitoring.record import CheckRecord
+from unarg_callback.monitoring.warn import warn
 from unarg_callback.report import Report
 
 KEPT_RECORDS = 1000
@@ -32,12 +34,6 @@ _FEWEST_LISTED, _MOST_LISTED = 50, 1000
 
 _DEEPENED = 512
 """Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
-_CREDIT = 0.5
-"""Seconds that checks may take in all however short the training, so that small runs have some."""
-_BEFORE_THE_END = 0.5
-"""Share of its time that a monitor spends before the last check, which has much left to do."""
-_USEFUL = 1.5
-"""A check waits for time for so many times what it needs before its first verdict."""
 
 
 @dataclass
@@ -67,9 +63,6 @@ class HeadMonitor:
         patience: as for :func:`verify`.
         time_limit: seconds for each check, or None.
         device: where the search runs, or None for where the layer lies.
-        max_overhead: most time for checks, as a share of training time; None for no limit. It
-            counts once ``budget.start()`` was called. Half of it goes to checks before the last;
-            what doesn't fit into that waits for the next one.
         on_event: what to do when a class becomes unargmaxable or comes back; see
             :class:`EventHandler`.
         head: the layer's name in events.
@@ -88,7 +81,6 @@ class HeadMonitor:
         patience: int | None = None,
         time_limit: float | None = None,
         device: str | None = None,
-        max_overhead: float | None = None,
         on_event: Any = None,
         head: str = "output",
     ) -> None:
@@ -99,25 +91,31 @@ class HeadMonitor:
         self.domain = Domain.of(domain)
         self.time_limit = time_limit
         self.head = head
-        self.max_overhead = max_overhead
-        OverheadBudget(max_overhead)  # Refuses what is no share.
-        share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
-        self.budget = OverheadBudget(share, credit=_CREDIT)
         self.handler = EventHandler.of(on_event)
         self.last_report: Report | None = None
         """What the last check found; it is not part of the saved state."""
         self.at_risk: tuple[AtRisk, ...] = ()
         """Argmaxable classes that lead by little or by less and less, the most urgent first."""
+        self.last_events: tuple[Event, ...] = ()
+        """What the last check changed."""
         self.records: list[CheckRecord] = []
         """One a check, in order of time."""
         self._verifier = IncrementalVerifier(
             self.domain, patience=patience, device=device, deepen=_DEEPENED
         )
+        self._earlier_rows: Report | None = None
         self._history = LeadHistory()
         self._decided: NDArray[np.int8] | None = None
         self._provable = _Since()
         self._potential = _Since()
         self._classes: int | None = None
+        self._features: int | None = None
+        self._recording = threading.Lock()
+
+    @property
+    def verifier(self) -> IncrementalVerifier:
+        """Keeps the proofs; its ranks may be set before a check."""
+        return self._verifier
 
     @property
     def provable_since(self) -> dict[int, int]:
@@ -130,28 +128,74 @@ class HeadMonitor:
         return dict(self._potential.steps)
 
     def check(
-        self, layer: OutputLayer, step: int, *, due: int | None = None, final: bool = False
+        self,
+        layer: OutputLayer,
+        step: int,
+        *,
+        due: int | None = None,
+        time_limit: float | None = None,
+        domain: Domain | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> CheckRecord:
         """Verify the layer, starting from the last check's proofs, and record the outcome.
 
         The verdicts are those of a check from scratch; what was known only saves time. A layer with
-        another number of classes or features is another layer: everything starts afresh.
+        more classes than before has grown: of the earlier classes it is still known since when they
+        are out of reach. Any other change of its shape makes it another layer.
 
         Args:
             layer: a copy that nobody changes meanwhile.
             step: optimizer steps taken when it was copied.
             due: step at which the check fell due, if it had to wait.
-            final: whether it is the last one, which the budget doesn't limit.
+            time_limit: seconds for this check, beside those for each; or None.
+            domain: where the layer's input may lie from now on, or None for where it might before.
+            stop: asked now and then; once it says yes, the check ends and the rest is undecided.
         """
-        if self._classes != layer.classes:
-            # The verifier notices by itself, and its report says so.
-            self._forget_classes()
-            self._classes = layer.classes
-        with self.budget.spending():
-            report = self._verifier.update(layer, time_limit=self._limit(final))
-            essential = report.reuse.essential_seconds
-            self.budget.learn(_USEFUL * essential)
-            return self._record(report, step, step if due is None else due)
+        self.domain = domain or self.domain
+        limit = self._limit(time_limit)
+        report = self._verifier.update(layer, time_limit=limit, domain=self.domain, stop=stop)
+        return self._record(report, step, due)
+
+    def check_rows(
+        self,
+        rows: OutputLayer | None,
+        ranks: Ranks,
+        step: int,
+        *,
+        due: int | None = None,
+        time_limit: float | None = None,
+        domain: Domain | None = None,
+    ) -> CheckRecord:
+        """Verify a layer whose rows are divided among ranks, as :meth:`check` does. A collective.
+
+        The proofs stay where the rows are, and aren't part of the saved state.
+
+        Args:
+            rows: copies of those of this rank, or None where it has none; see
+                :func:`~unarg_callback.distributed.row_sharded.verify_rows`.
+            ranks: the processes that have the others.
+            step: as for :meth:`check`, as are all that follow.
+            due: likewise.
+            time_limit: likewise; that of rank 0 counts.
+            domain: likewise.
+        """
+        self.domain = domain or self.domain
+        limit = ranks.broadcast(self._limit(time_limit))
+        report = verify_rows(rows, ranks, self.domain, time_limit=limit, earlier=self._earlier_rows)
+        self._earlier_rows = report
+        return self._record(report, step, due)
+
+    def moved(self, layer: OutputLayer) -> bool:
+        """Whether a layer has other numbers than the one that was checked last, if any was."""
+        last = self._verifier.layer
+        if last is None:
+            return False
+        pairs = ((last.weight, layer.weight), (last.bias, layer.bias))
+        return any(
+            (one is None) != (other is None)
+            or (one is not None and other is not None and not _equal(one, other))
+            for one, other in pairs
+        )
 
     def skip(self, step: int, reason: str, *, not_finite: bool = False) -> CheckRecord:
         """Record that there was no check at this step; since-when of each class stays.
@@ -162,16 +206,18 @@ class HeadMonitor:
             not_finite: whether the layer has NaN or inf, which is an event.
         """
         record = CheckRecord(step=step, due=step, skipped=reason)
-        self.records.append(record)
-        # What an earlier layer was like would be read as the answer for this one.
-        self.last_report = None
-        if not_finite:
-            self.handler.handle([Event("not_finite", step, head=self.head)])
+        with self._recording:
+            self.records.append(record)
+            # What an earlier layer was like would be read as the answer for this one.
+            self.last_report = None
+            self.last_events = (Event("not_finite", step, head=self.head),) if not_finite else ()
+        self.handler.handle(self.last_events)
         return record
 
     def forget(self) -> None:
         """Forget what is known of the layer, as before the first check; the records stay."""
         self._verifier.reset()
+        self._earlier_rows = None
         self._forget_classes()
 
     def _forget_classes(self) -> None:
@@ -180,23 +226,44 @@ class HeadMonitor:
         self._history = LeadHistory()
         self._provable, self._potential = _Since(), _Since()
 
+    def _limit(self, time_limit: float | None) -> float | None:
+        limits = [limit for limit in (time_limit, self.time_limit) if limit is not None]
+        return min(limits, default=None)
+
+    def _fit_to(self, classes: int, features: int) -> None:
+        """Make room for classes that are new, or forget those of another layer."""
+        if self._classes is not None and (
+            classes < self._classes or self._features not in (None, features)
+        ):
+            self._forget_classes()
+        elif self._decided is not None and classes > len(self._decided):
+            new = classes - len(self._decided)
+            self._decided = np.pad(self._decided, (0, new), constant_values=Status.UNDECIDED)
+            self._history.grow(new)
+        self._classes, self._features = classes, features
+
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on, proofs included: tensors and builtins.
 
-        Some 0.6 of the layer's size, and at most the latest 1,000 records.
+        Some 0.6 of the layer's size, and at most the latest 1,000 records. During a check in
+        another thread it is what the check before found.
         """
+        with self._recording:
+            return self._state()
+
+    def _state(self) -> dict[str, Any]:
         decided = None if self._decided is None else torch.from_numpy(self._decided)
         return {
             "version": 2,
             "classes": self._classes,
-            "domain": str(self.domain),
+            "features": self._features,
+            "domain": [torch.tensor(bound) for bound in (self.domain.low, self.domain.high)],
             "provable_since": self._provable.state(),
             "potential_since": self._potential.state(),
             "records": [record.to_dict() for record in self.records[-KEPT_RECORDS:]],
             "decided": decided,
             "proofs": self._verifier.state_dict(),
             "leads": self._history.state_dict(),
-            "budget": self.budget.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -210,22 +277,20 @@ class HeadMonitor:
             self._load(state)
         except DAMAGED as cause:
             self.forget()
-            self._classes, self.records = None, []
+            self._classes, self._features, self.records = None, None, []
             told = f"{type(cause).__name__}: {cause}"
-            warnings.warn(
-                f"the monitor's saved state can't be used ({told}); it starts from nothing",
-                stacklevel=2,
-            )
+            warn(f"the monitor's saved state can't be used ({told}); it starts from nothing")
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self.forget()
         classes = state.get("classes")
         self._classes = None if classes is None else int(classes)
+        features = state.get("features")
+        self._features = None if features is None else int(features)
         self.records = [CheckRecord.from_dict(record) for record in state.get("records", [])]
-        self.budget.load_state_dict(state.get("budget", {}))
         # It says itself, in the next report, if these are of no use.
         self._verifier.load_state_dict(state.get("proofs", {}))
-        if state.get("domain") == str(self.domain):
+        if _is_domain(state.get("domain"), self.domain):
             self._provable.load(state.get("provable_since", {}))
             self._potential.load(state.get("potential_since", {}))
             self._history.load_state_dict(state.get("leads", {}))
@@ -233,13 +298,23 @@ class HeadMonitor:
             self._decided = None if decided is None else decided.cpu().numpy().astype(np.int8)
             self.at_risk = self._list_at_risk()
 
-    def _limit(self, final: bool) -> float | None:
-        """Seconds for a check that begins now."""
-        allowance = float("inf") if final else self.budget.allowance
-        limit = min(allowance, float("inf") if self.time_limit is None else self.time_limit)
-        return None if limit == float("inf") else limit
+    def __getstate__(self) -> dict[str, Any]:
+        # A lock stays in its process.
+        return {key: value for key, value in self.__dict__.items() if key != "_recording"}
 
-    def _record(self, report: Report, step: int, due: int) -> CheckRecord:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._recording = threading.Lock()
+
+    def _record(self, report: Report, step: int, due: int | None) -> CheckRecord:
+        with self._recording:
+            self._fit_to(report.classes, report.dim)
+            record = self._recorded(report, step, step if due is None else due)
+        # Whoever hears of an event may ask for the state.
+        self.handler.handle(self.last_events)
+        return record
+
+    def _recorded(self, report: Report, step: int, due: int) -> CheckRecord:
         was_provable = self._provable.steps
         argmaxable = set(report.ids(Status.ARGMAXABLE).tolist())
         returned = sum(index in argmaxable for index in was_provable)
@@ -295,7 +370,23 @@ class HeadMonitor:
         self._decided = last_decided(self._decided, report.status)
         lost = [index for e in events if e.kind == "unargmaxable" for index in e.classes]
         warned = forewarned(self.at_risk, lost)
+        self.last_events = events
         self._history.update(report.status, report.lead, report.scale, report.measured)
         self.at_risk = self._list_at_risk()
-        self.handler.handle(events)
         return len(lost), warned
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same; an excluded class may hold NaN."""
+    same = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+    return same and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def _is_domain(saved: Any, domain: Domain) -> bool:
+    """Whether saved bounds are those of a domain."""
+    bounds = (domain.low, domain.high)
+    return (
+        isinstance(saved, list)
+        and len(saved) == 2
+        and all(np.array_equal(a.cpu().numpy(), b) for a, b in zip(saved, bounds, strict=True))
+    )

@@ -53,7 +53,16 @@ def whitening_frame(evaluator: LeadEvaluator) -> Frame:
         total += rows.sum(0)
         second += rows.T @ rows
     mean = total / max(count, 1)
-    covariance = second / max(count, 1) - torch.outer(mean, mean)
+    return frame_of(mean, second / max(count, 1) - torch.outer(mean, mean))
+
+
+def frame_of(mean: Tensor, covariance: Tensor) -> Frame:
+    """Return the frame in which rows with these moments have mean 0 and covariance I.
+
+    Args:
+        mean: (d,) float64.
+        covariance: (d, d) float64, positive semidefinite.
+    """
     # Features first in units of their own, so that the cutoff means the same for each.
     deviation = covariance.diagonal().clamp_min(0).sqrt()
     unit = torch.where(deviation > 0, 1 / deviation, 0.0)

@@ -12,11 +12,17 @@ class Limits:
     Args:
         seconds: wall time from now, or None for no limit.
         on_progress: called with the number of classes newly decided.
+        stop: asked as often as the clock is looked at; once it says yes, the time is over.
     """
 
     def __init__(
-        self, seconds: float | None = None, on_progress: Callable[[int], object] | None = None
+        self,
+        seconds: float | None = None,
+        on_progress: Callable[[int], object] | None = None,
+        *,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
+        self._stop = stop
         self._end = None if seconds is None else time.monotonic() + seconds
         self._on_progress = on_progress
         self.cut_short = False
@@ -30,6 +36,8 @@ class Limits:
     def reached(self) -> bool:
         """Tell whether the deadline is past, and remember that it stopped someone."""
         if self._end is not None and time.monotonic() >= self._end:
+            self.cut_short = True
+        if self._stop is not None and self._stop():
             self.cut_short = True
         return self.cut_short
 

@@ -104,7 +104,22 @@ def reflect(
     evaluator = checker.sweep
     delta = evaluator.rows(targets) - evaluator.rows(rival)
     bias = evaluator.biases(targets) - evaluator.biases(rival)
-    step = delta @ frame.metric
+    return reflection(delta, bias, frame.metric, points)
+
+
+def reflection(delta: Tensor, bias: Tensor, metric: Tensor, points: Tensor) -> Tensor:
+    """Reflect each of n points in the hyperplane ``delta.x + bias = 0``, under the metric.
+
+    Args:
+        delta: (n, d) float64.
+        bias: (n,) float64.
+        metric: (d, d) float64.
+        points: (n, d).
+
+    Returns:
+        (n, d) float64; a point whose reflection isn't finite stays.
+    """
+    step = delta @ metric
     norm = (delta * step).sum(1).clamp_min(torch.finfo(torch.float64).tiny)
     exact = points.double()
     gap = (delta * exact).sum(1) + bias
@@ -118,7 +133,7 @@ def evaluate(
     targets: Tensor,
     limits: Limits,
     moved: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> int:
+) -> None:
     """Try classes at the points where they stand; ``state`` is updated in place.
 
     Args:
@@ -127,11 +142,7 @@ def evaluate(
         targets: (n,) int64 on the CPU.
         limits: when to stop; the first part is tried whatever they say.
         moved: takes (m,) targets and their (m, d) points, and returns those to try instead.
-
-    Returns:
-        How many classes were proven that weren't before.
     """
-    gained = 0
     for at, part in enumerate(targets.split(_SWEEP)):
         if at and limits.reached():
             break
@@ -139,10 +150,7 @@ def evaluate(
         points = state.point[part.to(state.point.device)]
         if moved is not None:
             points = moved(part, points)
-        new = state.record(part, points, checker.witnesses(part, points))
-        limits.advance(new)
-        gained += new
-    return gained
+        limits.advance(state.record(part, points, checker.witnesses(part, points)))
 
 
 def braid_reflect(
@@ -165,8 +173,8 @@ def braid_reflect(
         state: holds the points to start from.
         targets: (n,) int64 on the CPU.
         patience: most reflections a class.
-        worthwhile: told how many were proven by a sweep and of how many; the search ends when it
-            says no twice running. None: use up the patience.
+        worthwhile: told how many of the targets a sweep has proven, and of how many; the search
+            ends when it says no twice running. None: use up the patience.
         limits: when to stop.
         keep_in_domain: fit each point to the domain before it is tried. The paper does not.
         tried: the points to start from have been tried, and ``state.rival`` tells who won there.
@@ -185,10 +193,12 @@ def braid_reflect(
             targets = targets[state.rival[targets] >= 0]
         if not len(targets) or (step and limits.reached()):
             return
-        gained = evaluate(checker, state, targets, limits, reflected if step else None)
+        evaluate(checker, state, targets, limits, reflected if step else None)
         if limits.cut_short:
             return
         if worthwhile is not None and step:
+            # What was found of other classes by the way may be for others to find.
+            gained = int(state.proven[targets].sum())
             poor = 0 if worthwhile(gained, len(targets)) else poor + 1
             if poor == 2:
                 return

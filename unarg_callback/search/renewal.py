@@ -33,6 +33,8 @@ _SAMPLE, _MOST = 256, 0.9
 _MEASURED = 96
 _MEASUREMENTS = 1
 """Classes to measure at once, and how many times at most."""
+_FITTED = 8192
+"""Points that are moved into another domain at once."""
 _LENDERS = 4
 """Certificates that are offered to all open classes."""
 
@@ -42,7 +44,7 @@ class Renewal:
 
     Args:
         stages: of the layer as it is now.
-        evidence: of the layer as it was, for the same classes, features and domain.
+        evidence: of the layer as it was, for the same classes and features.
         patience: most reflections a class, or None.
         exact: which exact way comes first.
     """
@@ -56,21 +58,37 @@ class Renewal:
         state = stages.state
         points, self._exact_points = evidence.points.unpack(state.point.dtype)
         state.point = points.to(state.point.device)
+        stages.presumed = torch.from_numpy(evidence.status) != Status.UNARGMAXABLE
         self._twins_known = self._afresh = False
+
+    def refit(self) -> None:
+        """Move into the domain what lies outside: the evidence is for another one."""
+        checker, points = self.stages.checker, self.stages.state.point
+        for part in points.split(_FITTED):
+            exact = part.double()
+            inside = torch.isfinite(exact) & (exact >= checker.low) & (exact <= checker.high)
+            outside = ~inside.all(1)
+            part[outside] = checker.fit(exact[outside])
+        for target, point in list(self._exact_points.items()):
+            low, high = checker.low.cpu(), checker.high.cpu()
+            if not bool(((point >= low) & (point <= high)).all()):
+                del self._exact_points[target]
 
     def take_over(self) -> None:
         """Keep every proof: the layer is the same, bit by bit."""
         stages, state, evidence = self.stages, self.stages.state, self.evidence
         status = torch.from_numpy(evidence.status)
         lead = torch.from_numpy(evidence.lead)
-        proven = status == Status.ARGMAXABLE
+        argmaxable = (status == Status.ARGMAXABLE) & stages.mine
+        proven = argmaxable.clone()
         proven[list(self._exact_points)] = False
         state.proven |= proven
         state.lead[proven] = lead[proven]
+        stages.moved[proven] = False
         for target, point in self._exact_points.items():
-            if status[target] == Status.ARGMAXABLE:
+            if argmaxable[target]:
                 stages.outcomes[target] = Outcome(target, point, float(lead[target]))
-        certified = (status == Status.UNARGMAXABLE).nonzero().squeeze(1).tolist()
+        certified = ((status == Status.UNARGMAXABLE) & stages.mine).nonzero().squeeze(1).tolist()
         for target, (support, weight) in evidence.certificates.parts(certified).items():
             stages.outcomes[target] = Outcome(
                 target, lead=float(lead[target]), support=support.astype(np.int64), weight=weight
@@ -82,6 +100,7 @@ class Renewal:
         """Keep the witnesses that the change of the layer can't have hurt."""
         state = self.stages.state
         was = torch.from_numpy(self.evidence.status) == Status.ARGMAXABLE
+        was &= self.stages.mine
         was[list(self._exact_points)] = False
         targets = was.nonzero().squeeze(1)
         leads = torch.from_numpy(self.evidence.lead)[targets]
@@ -118,7 +137,7 @@ class Renewal:
             if at and self.stages.limits.reached():
                 break
             self._slice(part)
-        if not bool(self.stages.state.proven.all()):
+        if not bool(self.stages.state.proven[self.stages.mine].all()):
             self._find_twins()
 
     def _lost_most(self, left: Tensor) -> bool:
@@ -236,8 +255,9 @@ class Renewal:
         """
         stages, state = self.stages, self.stages.state
         for _ in range(_MEASUREMENTS):
-            bounded = (state.proven & ~stages.measured).nonzero().squeeze(1)
-            known = state.lead[state.proven & stages.measured]
+            proven = state.proven & stages.mine
+            bounded = (proven & ~stages.measured).nonzero().squeeze(1)
+            known = state.lead[proven & stages.measured]
             if not len(bounded) or stages.limits.reached():
                 return
             lowest = bounded[state.lead[bounded].argsort()[:_MEASURED]]

@@ -36,15 +36,26 @@ class Stages:
         checker: decides.
         limits: when to stop.
         grace: whether the exact stage may try one batch past the deadline.
+        mine: (A,) bool on the CPU, classes that are to be decided here; None for all. The others
+            are rivals like any, and what is found about them by the way is kept.
     """
 
-    def __init__(self, checker: Checker, limits: Limits, *, grace: bool = False) -> None:
+    def __init__(
+        self, checker: Checker, limits: Limits, *, grace: bool = False, mine: Tensor | None = None
+    ) -> None:
         self.checker, self.limits, self._grace = checker, limits, grace
         self.count = checker.sweep.count
+        self.mine = torch.ones(self.count, dtype=torch.bool) if mine is None else mine
+        """(A,) bool on the CPU, classes that are to be decided here."""
+        self.common = torch.zeros(self.count, dtype=torch.bool)
+        """(A,) bool on the CPU, classes of which every rank knows what is known here."""
+        self.presumed = torch.ones(self.count, dtype=torch.bool)
+        """(A,) bool on the CPU, which of the others are likely to be argmaxable: most are."""
         self.state = SearchState.empty(checker)
         self.outcomes: dict[int, Outcome] = {}
         """Certificates, witnesses that the sweep's dtype can't hold, and reasons for neither."""
         self.twins = Twins.none(self.count)
+        self._twins_known = False
         self.solved = torch.zeros(self.count, dtype=torch.bool)
         """(A,) bool on the CPU, classes whose witness the exact stage found."""
         self.measured = torch.ones(self.count, dtype=torch.bool)
@@ -71,15 +82,26 @@ class Stages:
         """(A,) bool on the CPU, classes that the search left unproven."""
         return ~self.state.proven | self.solved
 
+    @property
+    def _rivals(self) -> Tensor:
+        """(A,) bool on the CPU, who comes first as a rival: classes that are argmaxable."""
+        return self.state.proven | (self.presumed & ~self.mine)
+
     def todo(self) -> Tensor:
-        """(n,) int64 on the CPU, classes without an accepted proof."""
-        done = self.state.proven.clone()
+        """(n,) int64 on the CPU, classes to be decided here without an accepted proof."""
+        done = self.state.proven | ~self.mine
         done[[target for target, outcome in self.outcomes.items() if outcome.settled]] = True
         return (~done).nonzero().squeeze(1)
 
+    def find_twins(self) -> None:
+        """Look for classes with equal rows, once."""
+        if not self._twins_known:
+            self.twins = find_twins(self.checker.layer)
+            self._twins_known = True
+
     def read_off_twins(self) -> None:
         """Certify what has an equal row with at least its bias."""
-        self.twins = find_twins(self.checker.layer)
+        self.find_twins()
         beaten = self.twins.beaten_by >= 0
         beaten &= torch.isin(torch.arange(self.count), self.todo())
         for targets in beaten.nonzero().squeeze(1).split(_TWINS):
@@ -160,7 +182,7 @@ class Stages:
             self.checker,
             self.frame,
             targets,
-            self.state.proven,
+            self._rivals,
             way=way,
             limits=self.limits,
             neighbours=self.neighbours,
@@ -201,7 +223,7 @@ class Stages:
         if self.checker.domain.is_free or not count or self.limits.reached():
             return
         state = self.state
-        shallow = (state.proven & self.measured & rested).nonzero().squeeze(1)
+        shallow = (state.proven & self.mine & self.measured & rested).nonzero().squeeze(1)
         shallow = shallow[state.lead[shallow].argsort(stable=True)[:count]]
         if not len(shallow):
             return
@@ -211,13 +233,14 @@ class Stages:
             self.neighbours,
             shallow,
             state.lead[shallow],
-            state.proven,
+            self._rivals,
             limits=self.limits,
         )
         state.point[found.targets.to(state.point.device)] = found.points
         state.lead[found.targets] = found.lead
         self.moved[found.targets] = True
         self.deepened[shallow] = True
+        self.common[shallow] = False
 
     def _sweeps_pay(self) -> Callable[[int, int], bool]:
         """Compare a sweep's yield with what the exact stage would cost for the same classes.

@@ -40,7 +40,7 @@ def find_twins(layer: OutputLayer) -> Twins:
     active = layer.active.to(layer.device)
     twins = Twins.none(len(active))
     hashes = torch.cat(
-        [_hashes(layer.rows(active[at : at + _CHUNK])) for at in range(0, len(active), _CHUNK)]
+        [row_hashes(layer.rows(active[at : at + _CHUNK])) for at in range(0, len(active), _CHUNK)]
         or [torch.zeros(0, dtype=torch.int64)]
     )
     _, group, size = torch.unique(hashes.cpu(), return_inverse=True, return_counts=True)
@@ -54,6 +54,18 @@ def find_twins(layer: OutputLayer) -> Twins:
             bias = layer.biases(active[torch.tensor(members)]).tolist()
             _mark(members, bias, twins.beaten_by, twins.duplicate_of)
     return twins
+
+
+def row_hashes(rows: Tensor) -> Tensor:
+    """Return (n,) int64 hashes of (n, d) float64 rows.
+
+    Equal rows have equal hashes, whatever stands around them, on any machine; -0.0 equals 0.0.
+    """
+    bits = (rows + 0.0).contiguous().view(torch.int64)
+    places = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.int64)
+    odd = places * -7046029254386353131 | 1
+    mixed = (bits ^ (bits >> 29)) * odd
+    return (mixed ^ (mixed >> 32)).sum(1)
 
 
 def _mark(members: list[int], bias: list[float], beaten_by: Tensor, duplicate_of: Tensor) -> None:
@@ -70,12 +82,3 @@ def _mark(members: list[int], bias: list[float], beaten_by: Tensor, duplicate_of
         others = [m for m in highest[:2] if m != member]
         if others:
             beaten_by[member] = others[0]
-
-
-def _hashes(rows: Tensor) -> Tensor:
-    """(n,) int64 hashes; equal rows have equal hashes, whatever stands around them."""
-    bits = (rows + 0.0).contiguous().view(torch.int64)
-    places = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.int64)
-    odd = places * -7046029254386353131 | 1
-    mixed = (bits ^ (bits >> 29)) * odd
-    return (mixed ^ (mixed >> 32)).sum(1)

@@ -1,0 +1,64 @@
+"""Make the heads that a user asked for, each with its own settings and its monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unarg_callback.errors import UnargError
+from unarg_callback.geometry.domain import Domain
+from unarg_callback.monitoring.head import Head
+from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.observation import Observation, observed_margin
+from unarg_callback.monitoring.settings import excluded_ids, for_head
+
+
+def make_heads(
+    choices: list[tuple[str | None, Any]],
+    given: Mapping[str, Any],
+    device: str,
+    options: Mapping[str, Any],
+    *,
+    observe: bool,
+    most_gathered: int,
+) -> list[Head]:
+    """Make a head for each choice.
+
+    Args:
+        choices: (name or None, layer) of each.
+        given: "labels", "domain", "exclude" and "bias", each for all heads or by head.
+        device: where snapshots go and searches run.
+        options: of each :class:`HeadMonitor`.
+        observe: whether inputs are watched even where the domain doesn't follow them.
+        most_gathered: see :class:`Head`.
+
+    Raises:
+        UnargError: one of these can't be read.
+    """
+    keys = [name or (choice if isinstance(choice, str) else None) for name, choice in choices]
+    heads = []
+    for key, (name, choice) in zip(keys, choices, strict=True):
+        own = {what: for_head(what, value, key, keys) for what, value in given.items()}
+        domain = "box:100" if own["domain"] is None else own["domain"]
+        if isinstance(domain, bool | bytes) or callable(domain):
+            raise UnargError(f"domain is {domain!r}; expected text such as 'box:100', or a Domain")
+        if own["bias"] is not None and not isinstance(own["bias"], str):
+            raise UnargError(f"bias is {own['bias']!r}; expected an attribute path, or None")
+        margin = observed_margin(domain)
+        assumed = Domain.of(domain if margin is None else "box:100")
+        observed = observe or margin is not None
+        monitor = HeadMonitor(assumed, device=device, head=key or "output", **options)
+        heads.append(
+            Head(
+                choice,
+                monitor,
+                name=name,
+                labels=own["labels"],
+                excluded=excluded_ids(own["exclude"]),
+                bias=own["bias"],
+                device=device,
+                observation=Observation(margin) if observed else None,
+                most_gathered=most_gathered,
+            )
+        )
+    return heads

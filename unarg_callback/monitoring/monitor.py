@@ -1,0 +1,522 @@
+"""Watch the output layers of a model while it trains, in any training loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from torch import nn
+
+from unarg_callback.distributed.ranks import RankError, Ranks
+from unarg_callback.errors import UnargError
+from unarg_callback.geometry.layer import OutputLayer
+from unarg_callback.monitoring.activation_range import ActivationRange
+from unarg_callback.monitoring.background import Background
+from unarg_callback.monitoring.budget import OverheadBudget
+from unarg_callback.monitoring.cadence import Cadence, Schedule
+from unarg_callback.monitoring.events import Event, EventHandler
+from unarg_callback.monitoring.examiner import Examiner
+from unarg_callback.monitoring.finding import Finding, Outcome, Output
+from unarg_callback.monitoring.head import MOST_GATHERED, Head
+from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.heads import make_heads
+from unarg_callback.monitoring.publisher import Publisher
+from unarg_callback.monitoring.record import CheckRecord
+from unarg_callback.monitoring.settings import flag, head_choices, seconds, whole
+from unarg_callback.monitoring.tags import scalars
+from unarg_callback.report import Report
+from unarg_callback.snapshots.undisturbed import undisturbed
+
+OnError = Literal["warn", "raise"]
+
+_CREDIT = 0.5
+"""Seconds that checks may take in all however short the training, so that small runs have some."""
+_BEFORE_THE_END = 0.5
+"""Share of its time that a monitor spends before the last check, which has much left to do."""
+_PATIENCE = 60.0
+"""Seconds to wait for a check in the background after training was interrupted."""
+
+
+class Monitor:
+    """Watches which classes of a model's output layers no input can make the argmax.
+
+    It copies the layers every so many optimizer steps, checks the copies, each time from the proofs
+    of the last check, and hands what it finds to its outputs. It never harms the run that it
+    watches: it draws no random number from the global generators, leaves every mode as it was, and
+    an exception in it is a warning.
+
+    In several processes of ``torch.distributed`` each rank has a monitor and calls the same methods
+    at the same steps. A check is divided among them, and what they return is the same on all.
+
+    Args:
+        layer: an attribute path such as "decoder.generator"; the module itself; or a function of
+            the model that returns W or (W, b). Default: the only ``nn.Linear`` with more outputs
+            than inputs. For several heads a list of paths, or a dictionary of any of these by name.
+        every_n_steps: optimizer steps between checks; 0 for none of these.
+        every_n_epochs: epochs between checks, in addition; 0 for none of these.
+        at_start: whether to check what a training starts with, unless it is resumed.
+        labels: class names, a list or the path of a file that holds them (JSON, or one a line).
+        domain: where the layer's input may lie; see :meth:`Domain.of`.
+        exclude: classes that take no part: an id, a list of them or text such as "0,5,10-20".
+        bias: attribute path of a bias that the layer itself doesn't have.
+        patience: most search steps for a class before the exact stage takes over.
+        time_limit: most seconds for a check; what it leaves open is undecided.
+        device: where the search runs, such as "cuda:0". Default: the CPU.
+        max_overhead: most time for checks as a share of training time; None for no limit. Half of
+            it goes to checks before the last, which is not limited.
+        on_event: what to do when a class becomes unargmaxable or comes back; see
+            :class:`EventHandler`.
+        on_error: "warn": an exception in the monitor is a warning, once, and the monitor retires;
+            "raise": it is raised.
+        background: check in a thread, while training goes on. Findings come at a later step, with
+            the step that they belong to. ``max_overhead`` then has no effect.
+        observe: watch the input of each head while it trains, warn if it leaves the domain that
+            was assumed, and keep its range in :attr:`activation_ranges`. The domain "observed" (or
+            "observed:<margin>") does so anyway, and is the box of what was observed, 1.5 (or
+            margin) times as wide; there is no check before the first input then.
+        most_gathered: bytes of a layer sharded over ranks that each rank may be given whole. The
+            rows of a larger one are checked where they are, if they are divided in order.
+        name: the head's name in tags.
+        outputs: where findings go.
+
+    ``labels``, ``domain``, ``exclude`` and ``bias`` may be dictionaries by head.
+
+    Raises:
+        UnargError: an argument can't be read.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 4, bias=False)
+    >>> _ = model.weight.data.copy_(torch.tensor([[1, 0], [-1, 1], [-1, -1], [-0.1, 0]]))
+    >>> monitor = Monitor(every_n_steps=10)
+    >>> [monitor.step(model, step).records for step in (1, 2)][0][0].provable
+    1
+    """
+
+    def __init__(
+        self,
+        layer: Any = None,
+        every_n_steps: int = 100,
+        *,
+        every_n_epochs: int = 0,
+        at_start: bool = True,
+        labels: Any = None,
+        domain: Any = "box:100",
+        exclude: Any = None,
+        bias: Any = None,
+        patience: int | None = None,
+        time_limit: float | None = None,
+        device: str | None = None,
+        max_overhead: float | None = 0.03,
+        on_event: str | Callable[[Event], Any] | None = "log",
+        on_error: OnError = "warn",
+        background: bool = False,
+        observe: bool = False,
+        most_gathered: int = MOST_GATHERED,
+        name: str | None = None,
+        outputs: Sequence[Output] = (),
+    ) -> None:
+        if on_error not in get_args(OnError):
+            raise UnargError(f"on_error is {on_error!r}; expected 'warn' or 'raise'")
+        self.every_n_epochs = whole("every_n_epochs", every_n_epochs)
+        self.at_start = flag("at_start", at_start)
+        background = flag("background", background)
+        self.max_overhead = max_overhead
+        self.on_error: OnError = on_error
+        self.publisher = Publisher(outputs, strict=on_error == "raise")
+        """Hands findings to outputs; they may be assigned before training starts."""
+        self.retired: str | None = None
+        """Why the monitor checks no more in this training, or None."""
+        self._handler = EventHandler.of(on_event)
+        heads = make_heads(
+            head_choices(layer, name),
+            {"labels": labels, "domain": domain, "exclude": exclude, "bias": bias},
+            device or "cpu",
+            {
+                "patience": None if patience is None else whole("patience", patience),
+                "time_limit": seconds("time_limit", time_limit),
+            },
+            observe=flag("observe", observe),
+            most_gathered=whole("most_gathered", most_gathered),
+        )
+        OverheadBudget(max_overhead)  # Refuses what is no share.
+        share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
+        self.budget = OverheadBudget(None if background else share, credit=_CREDIT)
+        self._examiner = Examiner(heads, self.budget, divided=not background)
+        self._schedule = Schedule(Cadence(whole("every_n_steps", every_n_steps)), self.budget)
+        self._background: Background[tuple[Finding, ...]] | None = (
+            Background() if background else None
+        )
+        self._running = False
+        self._before: int | None = None
+        self._saved: Mapping[str, Any] = {}
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that check together."""
+        return self._examiner.ranks
+
+    @property
+    def heads(self) -> dict[str, HeadMonitor]:
+        """What is known of each head, by its name in tags; names are final once training starts."""
+        return {head.name: head.monitor for head in self._examiner.heads}
+
+    @property
+    def activation_ranges(self) -> dict[str, ActivationRange]:
+        """What was observed of the input of each head that is watched, by its name.
+
+        In training it is what this process saw; after :meth:`finish`, what all ranks did. The
+        paper's Table 9 is ``print(monitor.activation_ranges["head"].table9())``.
+        """
+        return {
+            head.name: head.observation.range
+            for head in self._examiner.heads
+            if head.observation is not None
+        }
+
+    @property
+    def labels(self) -> Any:
+        """Class names of the only head; they may be assigned before training starts."""
+        return self._only_head().labels
+
+    @labels.setter
+    def labels(self, labels: Any) -> None:
+        self._only_head().labels = labels
+
+    @property
+    def last_report(self) -> Report | None:
+        """What the last check of the only head found, proofs included."""
+        return self._only_head().monitor.last_report
+
+    @property
+    def records(self) -> list[CheckRecord]:
+        """One record a check of the only head, in order of time; after a resume all of them."""
+        return list(self._only_head().monitor.records)
+
+    def describe(self, labels: Sequence[str] | None, exclude: Sequence[int]) -> None:
+        """Name the classes of the only head, and those that take no part, from the next check on.
+
+        For a layer that has got more classes, or whose classes mean something else now.
+        """
+        self._only_head().describe(labels, exclude)
+
+    def start(self, model: nn.Module, step: int = 0) -> Outcome:
+        """Begin to watch a training: find the layers and, with ``at_start``, check them.
+
+        A collective. Call it when the model has its place, parameters and ranks.
+
+        Args:
+            model: holds the layers.
+            step: optimizer steps taken so far; after a resume not 0.
+
+        Raises:
+            UnargError: there is no such layer, or names, excluded classes or the domain don't fit
+                it. This is raised whatever ``on_error`` says: nothing is lost yet.
+        """
+        step = whole("step", step)
+        self.retired = None
+        self.publisher.restart()
+        self.ranks.close()
+        self._examiner.ranks = Ranks.join()
+        # A state may have reached some ranks only; what they decide by must be the same.
+        cadence = self._schedule.cadence
+        cadence.last = self.ranks.broadcast(cadence.last)
+        try:
+            self.ranks.together(lambda: self._open(model, step))
+        except BaseException:
+            self.close()
+            raise
+        self._running = True
+        self.budget.start()
+        fresh = cadence.last is None and not self._examiner.waits
+        if self.ranks.broadcast(self.at_start and fresh):
+            self._schedule.demand(step)
+        return self._guarded(step, lambda: self._visit(model, step))
+
+    def step(self, model: nn.Module, step: int) -> Outcome:
+        """Check if enough steps were taken since the last check, and time allows it.
+
+        Call it after every optimizer step; it costs next to nothing where no check is due. A
+        collective where one is.
+
+        Args:
+            model: holds the layers.
+            step: optimizer steps taken so far. It may repeat (accumulated gradients) and jump
+                (several optimizers): a multiple of ``every_n_steps`` that was passed counts once.
+
+        Raises:
+            UnargError: the first call begins to watch, as :meth:`start` does.
+        """
+        step = whole("step", step)
+        if not self._running and self.retired is None:
+            return self.start(model, step)
+        return self._guarded(step, lambda: self._visit(model, step))
+
+    def epoch_end(self, model: nn.Module, step: int, epoch: int) -> Outcome:
+        """Check if enough epochs have ended, and time allows it. A collective where that is so.
+
+        Args:
+            model: holds the layers.
+            step: optimizer steps taken so far.
+            epoch: number of the epoch that ended, from 0.
+        """
+        if self.every_n_epochs == 0 or (epoch + 1) % self.every_n_epochs:
+            return Outcome()
+        step = whole("step", step)
+        self._schedule.demand(step)
+        return self._guarded(step, lambda: self._visit(model, step))
+
+    def settle(self) -> Outcome:
+        """Wait for a check in the background, as long as none of this training has ended.
+
+        A collective. Whoever reads the numbers of the last check then finds some.
+        """
+        if not self._running or self._background is None:
+            return Outcome()
+        return self._guarded(0, lambda: self._collect(wait=not self.latest()))
+
+    def finish(self, model: nn.Module, step: int) -> Outcome:
+        """Check what training ended with, unless that was just done, and stop watching.
+
+        A collective. Waits for a check in the background.
+
+        Args:
+            model: holds the layers.
+            step: optimizer steps taken in all.
+        """
+        step = whole("step", step)
+        self.budget.stop()
+        outcome = self._guarded(step, lambda: self._last_visit(model, step))
+        self.close()
+        return outcome
+
+    def interrupt(self) -> Outcome:
+        """Stop watching after an exception in training; not a collective.
+
+        A check in the background is asked to end, and what it has found by then isn't lost.
+        """
+        self.budget.stop()
+        outcome = Outcome()
+        if self._running and self.retired is None and self._background is not None:
+            self._examiner.ranks = Ranks()
+            self._background.stop()
+            outcome = self._guarded(0, lambda: self._collect(wait=True, timeout=_PATIENCE))
+        self.publisher.release()
+        self.close()
+        return outcome
+
+    def close(self) -> None:
+        """Stop watching at once; no effect the second time."""
+        self._running = False
+        self._examiner.close()
+        self.ranks.close()
+
+    def forget(self) -> None:
+        """Forget what is known of the layers, as before the first check; the records stay."""
+        for head in self._examiner.heads:
+            head.monitor.forget()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a later run needs to go on, proofs included: tensors and builtins.
+
+        For each head some 0.6 of its size, ``50 (d + 1)`` bytes a class out of reach, and the
+        latest 1,000 records.
+        """
+        beside = self._background is not None and self._background.busy
+        return {
+            "version": 3,
+            # What a check in the background is finding isn't in this state: it will be due again.
+            "last_step": self._before if beside else self._schedule.cadence.last,
+            "budget": self.budget.state_dict(),
+            "heads": {head.name: head.state_dict() for head in self._examiner.heads},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave; what is missing in it is as at the start."""
+        state = state if isinstance(state, Mapping) else {}
+        last = state.get("last_step")
+        self._schedule.cadence.last = last if isinstance(last, int) else None
+        self._schedule.due_since = None
+        budget, heads = state.get("budget"), state.get("heads")
+        self.budget.load_state_dict(budget if isinstance(budget, Mapping) else {})
+        self._saved = heads if isinstance(heads, Mapping) else {}
+        for head in self._examiner.heads:
+            self._load_head(head)
+
+    def latest(self) -> dict[str, float]:
+        """Numbers of the last check of each head, by tag."""
+        if self._schedule.cadence.last is None:
+            return {}
+        return {
+            tag: value
+            for head in self._examiner.heads
+            for record in head.monitor.records[-1:]
+            for tag, value in scalars(head.name, record).items()
+        }
+
+    def _load_head(self, head: Head) -> None:
+        """Take up the saved state of a head; a head found by itself has its name only later."""
+        state = self._saved.get(head.name)
+        if state is None and len(self._examiner.heads) == len(self._saved) == 1:
+            state = next(iter(self._saved.values()))
+        head.load_state_dict(state if isinstance(state, Mapping) else {})
+
+    def _open(self, model: nn.Module, step: int) -> None:
+        self.publisher.silent = not self.ranks.first
+        self._examiner.open(model)
+        if self._schedule.restart(step):
+            self.forget()
+            self.budget.reset()
+
+    def _visit(self, model: nn.Module, step: int) -> Outcome:
+        self.publisher.release(step)
+        due = self._schedule.due(step)
+        if not due and (self._background is None or not self.ranks.alone):
+            return Outcome()
+        outcome = self._collect()
+        # The first rank keeps the time.
+        if due and self.ranks.broadcast(self._ready(step)):
+            outcome = _together(outcome, self._check(model, step))
+        return outcome
+
+    def _last_visit(self, model: nn.Module, step: int) -> Outcome:
+        if not self._running:
+            return Outcome()
+        outcome = self._collect(wait=True)
+        # Another callback may have put averaged weights there since the last step.
+        moved = self._examiner.moved(model)
+        again = moved or step != self._schedule.cadence.last or self._examiner.unfinished
+        again = self.ranks.broadcast(again)
+        if not again:
+            self.publisher.release()
+        else:
+            self.publisher.replace(step)
+            outcome = _together(outcome, self._check(model, step, final=True))
+        self._publish_ends(model)
+        self._examiner.gather_observations()
+        return outcome
+
+    def _ready(self, step: int) -> bool:
+        idle = self._background is None or not self._background.busy
+        return idle and self._schedule.ready(step)
+
+    def _check(self, model: nn.Module, step: int, *, final: bool = False) -> Outcome:
+        self._before = self._schedule.cadence.last
+        due = self._schedule.begin(step)
+        examiner = self._examiner
+        with self.budget.spending():
+            copies = examiner.copy(model)
+            self._tell_late(due, step)
+            for name, told in examiner.left_domains().items():
+                self.publisher.warn_once(f"domain of {name}", f"head {name}: {told}")
+            beside = self._background is not None and not examiner.scattered(copies)
+            if self._background is not None and beside and not final:
+                stop = self._background.stopping
+                if examiner.ranks.first:
+                    self._background.submit(
+                        lambda: examiner.examine(copies, step, due, limited=False, stop=stop)
+                    )
+                return Outcome()
+            findings = self.ranks.together(
+                lambda: examiner.examine(copies, step, due, limited=not final)
+            )
+            return self._publish(findings, final=final)
+
+    def _collect(self, *, wait: bool = False, timeout: float | None = None) -> Outcome:
+        """Publish what a check in the background has found."""
+        background = self._background
+        if background is None:
+            return Outcome()
+        ready = background.ended or (wait and background.busy)
+        if not self.ranks.broadcast(ready):
+            return Outcome()
+        found = self.ranks.together(lambda: background.collect(wait=wait, timeout=timeout))
+        return self._publish(found or ())
+
+    def _publish(self, findings: tuple[Finding, ...], *, final: bool = False) -> Outcome:
+        """Hand findings to the outputs, and tell all ranks what they need to decide alike."""
+        values: dict[str, float] = {}
+        for finding in findings:
+            values.update(scalars(finding.head, finding.record))
+        # What time cut short at the last step is finished at the end, which nobody knows yet.
+        cut = not final and any(not finding.record.complete for finding in findings)
+        show = self.publisher.hold if cut else self.publisher.show
+        self.ranks.together(lambda: show(findings))
+        if self.ranks.first:
+            # Whatever a user's function does, training goes on from where it was.
+            with undisturbed():
+                self._handler.handle([event for f in findings for event in f.events])
+        stop = self._handler.stop_requested
+        self._handler.stop_requested = False
+        values, stop = self.ranks.broadcast((values, stop))
+        return Outcome(findings if self.ranks.first else (), values, stop)
+
+    def _publish_ends(self, model: nn.Module) -> None:
+        """Hand the layers that training ended with to the outputs."""
+        examiner, publisher = self._examiner, self.publisher
+        heads = examiner.ranks.broadcast(list(publisher.latest) if publisher.outputs else [])
+        for head in examiner.heads:
+            if head.name in heads:
+                layer = examiner.copy_one(head, model).layer
+                if isinstance(layer, OutputLayer):
+                    examiner.ranks.together(lambda: publisher.finish(head.name, layer))  # noqa: B023
+
+    def _tell_late(self, due: int, step: int) -> None:
+        if not self._schedule.late(due, step):
+            return
+        why = "the one before it was still running in the background"
+        if self._background is None:
+            share = f"{self.max_overhead:.1%} of training time (max_overhead)"
+            why = f"checks are thinned out to take at most {share}"
+        told = f"the check due at step {due} was made at step {step}: {why}"
+        self.publisher.warn_once("late", told)
+
+    def _guarded(self, step: int, work: Callable[[], Outcome]) -> Outcome:
+        """Do something; if it fails, the monitor retires and training goes on."""
+        if self.retired is not None:
+            return Outcome()
+        try:
+            return work()
+        except Exception as cause:
+            if self.on_error == "raise":
+                raise
+            self._retire(step, cause)
+            return Outcome()
+
+    def _retire(self, step: int, cause: Exception) -> None:
+        """Check no more in this training; every rank does so at the same step."""
+        self.retired = _told(cause)
+        self.publisher.release()
+        for head in self._examiner.heads:
+            head.monitor.skip(step, f"the monitor has retired: {self.retired}")
+        self.budget.stop()
+        logging.getLogger("unarg_callback").debug("the monitor failed", exc_info=cause)
+        if not isinstance(cause, RankError):
+            self.publisher.warn_once(
+                "retired",
+                f"it failed at step {step} and checks no more in this training, which goes on: "
+                f"{self.retired} (on_error='raise' raises it)",
+            )
+
+    def _only_head(self) -> Head:
+        if len(self._examiner.heads) == 1:
+            return self._examiner.heads[0]
+        names = ", ".join(repr(head.name) for head in self._examiner.heads)
+        raise UnargError(f"there are several heads ({names}); ask `heads` for one of them")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # It watches what runs in this process.
+        return {**self.__dict__, "_running": False}
+
+
+def _together(first: Outcome, second: Outcome) -> Outcome:
+    return Outcome(
+        first.findings + second.findings,
+        {**first.values, **second.values},
+        first.stop or second.stop,
+    )
+
+
+def _told(cause: BaseException) -> str:
+    kind = "" if isinstance(cause, UnargError) else f"{type(cause).__name__}: "
+    return f"{kind}{cause}"
