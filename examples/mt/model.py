@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mt.data import BOS, EOS, PAD, Batch, TranslationData
+from unarg_callback.heads import SparseAttention
 
 
 class Translator(pl.LightningModule):
@@ -36,6 +37,11 @@ class Translator(pl.LightningModule):
         label_smoothing: probability mass spread over all tokens in the training loss.
         learning_rate: the highest, reached after ``warmup_steps``; then it falls as 1/sqrt(step).
         warmup_steps: optimizer steps of linear warm-up.
+        attention: map of the decoder's attention to the source, one of ``MAP_NAMES`` such as
+            ``sparsegen_lin``; None for PyTorch's own attention.
+        attention_lambda: of sparsegen, below 1; the larger, the fewer source tokens are attended.
+        attention_q: of sparsecone and sparsehourglass.
+        attention_learnable: learn lambda or q, for each head its own.
     """
 
     def __init__(
@@ -51,6 +57,10 @@ class Translator(pl.LightningModule):
         label_smoothing: float = 0.1,
         learning_rate: float = 2e-3,
         warmup_steps: int = 100,
+        attention: str | None = None,
+        attention_lambda: float = 0.0,
+        attention_q: float = 1.0,
+        attention_learnable: bool = False,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -76,6 +86,18 @@ class Translator(pl.LightningModule):
         self.generator.weight = self.target_embedding.weight
         self.dropout = nn.Dropout(dropout)
         self._reset_embeddings()
+        if attention is not None:
+            # Last, so that all other parameters start as they do without.
+            for layer in self.decoder.layers:
+                layer.multihead_attn = SparseAttention(
+                    width,
+                    heads,
+                    map=attention,
+                    lambda_=attention_lambda,
+                    q=attention_q,
+                    learnable=attention_learnable,
+                    dropout=dropout,
+                )
         self._outputs: list[list[int]] = []
 
     def _reset_embeddings(self) -> None:

@@ -1,0 +1,1 @@
+"""Tests of the maps from scores to probabilities."""

@@ -1,0 +1,88 @@
+"""Which classes can be first by ``|z|``, as spherical softmax and sparsegen-sq rank them.
+
+Class t is first at x if ``|z_t| > |z_i|`` for all others: with the sign of z_t, if z_t (or -z_t)
+beats every z_i and every -z_i. So it can be first exactly if class t or C + t of the layer with
+rows ``W, -W`` and biases ``b, -b`` can be the argmax, and the engine and its proofs serve as they
+are. Where t leads, its lead is the same as well: its own mirror image is the rival it beats most
+easily, by 2 |z_t|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from unarg_callback.geometry.domain import Domain
+from unarg_callback.geometry.layer import OutputLayer
+from unarg_callback.geometry.proof import Status
+from unarg_callback.report import Report
+from unarg_callback.verification import verify
+
+
+def mirrored(layer: OutputLayer) -> OutputLayer:
+    """The layer of 2C classes with rows ``W, -W`` and biases ``b, -b``."""
+    weight = torch.cat([layer.weight, -layer.weight])
+    bias = None if layer.bias is None else torch.cat([layer.bias, -layer.bias])
+    excluded = [*layer.excluded, *(layer.classes + index for index in layer.excluded)]
+    return OutputLayer(weight, bias, excluded=excluded)
+
+
+@dataclass(frozen=True, eq=False)
+class AbsoluteReport:
+    """Which classes can be first by ``|z|``.
+
+    Args:
+        status: (C,) int8, values of :class:`Status`: argmaxable if either sign can lead,
+            unargmaxable if neither can.
+        lead: (C,) float64, the better lead of the two signs, as bounded by their proofs; NaN where
+            undecided.
+        mirrored: the report on :func:`mirrored`, with its proofs; class C + t is t with z_t < 0.
+    """
+
+    status: NDArray[np.int8]
+    lead: NDArray[np.float64]
+    mirrored: Report
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many classes have each status."""
+        return {one.name.lower(): int((self.status == one).sum()) for one in Status}
+
+    @classmethod
+    def of(cls, report: Report) -> AbsoluteReport:
+        """Put the verdicts on both signs of each class together."""
+        both, leads = report.status.reshape(2, -1), report.lead.reshape(2, -1)
+        status = np.full(both.shape[1], Status.UNDECIDED, dtype=np.int8)
+        status[(both == Status.UNARGMAXABLE).all(0)] = Status.UNARGMAXABLE
+        status[(both == Status.EXCLUDED).all(0)] = Status.EXCLUDED
+        status[(both == Status.ARGMAXABLE).any(0)] = Status.ARGMAXABLE
+        counted = np.where(
+            (status == Status.ARGMAXABLE) & (both != Status.ARGMAXABLE), -np.inf, leads
+        )
+        lead = np.where(status == Status.UNDECIDED, np.nan, counted.max(0))
+        return cls(status, lead, report)
+
+
+def verify_absolute(
+    layer: OutputLayer, domain: Domain | str | float | ArrayLike = "box:100", **options: Any
+) -> AbsoluteReport:
+    """Decide for every class whether some input of the domain makes it first by ``|z|``.
+
+    Args:
+        layer: the output layer.
+        domain: where x may lie.
+        options: as for :func:`~unarg_callback.verify`.
+
+    >>> layer = OutputLayer([[2.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [0.5, 0.1]])
+    >>> verify_absolute(layer).counts["unargmaxable"]
+    1
+    """
+    report = verify(mirrored(layer), domain, **options)
+    if layer.names is not None:
+        names = (*layer.names, *(f"-{name}" for name in layer.names))
+        report = replace(report, names=names)
+    return AbsoluteReport.of(report)
