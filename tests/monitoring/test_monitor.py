@@ -473,6 +473,15 @@ class TestState:
         for name in ("x", "y"):
             assert second.heads[name].provable_since == first.heads[name].provable_since
 
+    def test_heads_that_get_their_names_when_training_starts(self) -> None:
+        model = two_heads()
+        first, second = (Monitor([model["source"], model["target"]], 5) for _ in range(2))
+        train(model, first, 5)
+        second.load_state_dict(first.state_dict())
+        second.start(model, 6)
+        assert second.step(model, 10).records[1].warm
+        assert second.heads["target"].provable_since == first.heads["target"].provable_since
+
     def test_an_earlier_training_is_not_gone_on_with(self) -> None:
         model, monitor = one_head(), Monitor(every_n_steps=5)
         train(model, monitor, 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
@@ -233,7 +234,7 @@ def from_environment() -> Ranks:
     Raises:
         UnargError: this torch has no distributed package.
     """
-    if not dist.is_torchelastic_launched():
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         return Ranks()
     if not dist.is_available():
         raise UnargError("torchrun started several processes, but this torch can't connect them")

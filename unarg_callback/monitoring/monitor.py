@@ -364,6 +364,11 @@ class Monitor:
     def _open(self, model: nn.Module, step: int) -> None:
         self.publisher.silent = not self.ranks.first
         self._examiner.open(model)
+        for head in self._examiner.heads:
+            # Some have their names, and so their states, only now.
+            if head.name in self._saved and not head.monitor.records:
+                self._load_head(head)
+        self._saved = {}
         if self._schedule.restart(step):
             self.forget()
             self.budget.reset()
