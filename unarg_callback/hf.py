@@ -150,7 +150,8 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Check if enough optimizer steps were taken since the last check, and time allows it."""
-        self._follow(model, kwargs)
+        if self.monitor.due(state.global_step):
+            self._follow(model, kwargs)
         self._act(control, self.monitor.step(model, state.global_step))
 
     def on_epoch_end(
@@ -162,6 +163,7 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Check if enough epochs have ended, and time allows it."""
+        self._follow(model, kwargs)
         epoch = round(state.epoch or 0) - 1
         self._act(control, self.monitor.epoch_end(model, state.global_step, epoch))
 
@@ -187,6 +189,7 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Check what training ended with, unless that was just done."""
+        self._follow(model, kwargs)
         self.monitor.finish(model, state.global_step)
         if self._writer is not None:  # It has a thread and an open file.
             self._writer.close()

@@ -252,6 +252,14 @@ class Monitor:
             return self.start(model, step)
         return self._guarded(step, lambda: self._visit(model, step))
 
+    def due(self, step: int) -> bool:
+        """Whether a check is due at this step, or has been waiting for time; the same on all ranks.
+
+        Args:
+            step: optimizer steps taken so far.
+        """
+        return self.retired is None and self._schedule.due(whole("step", step))
+
     def epoch_end(self, model: nn.Module, step: int, epoch: int) -> Outcome:
         """Check if enough epochs have ended, and time allows it. A collective where that is so.
 
@@ -388,10 +396,9 @@ class Monitor:
         if not self._running:
             return Outcome()
         outcome = self._collect(wait=True)
+        unchecked = step != self._schedule.cadence.last or self._examiner.unfinished
         # Another callback may have put averaged weights there since the last step.
-        moved = self._examiner.moved(model)
-        again = moved or step != self._schedule.cadence.last or self._examiner.unfinished
-        again = self.ranks.broadcast(again)
+        again = self.ranks.broadcast(unchecked) or self.ranks.broadcast(self._examiner.moved(model))
         if not again:
             self.publisher.release()
         else:
