@@ -120,7 +120,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_layer_options(check: argparse.ArgumentParser) -> None:
     group = check.add_argument_group("which layer")
-    group.add_argument("file", metavar="FILE", help=".npz, .pt, .pth, .bin, .ckpt or .safetensors")
+    group.add_argument(
+        "file",
+        metavar="FILE",
+        help=".npz (also of Marian and Nematus), .pt, .pth, .bin or .ckpt (PyTorch, Lightning, "
+        "fairseq, OpenNMT-py), .safetensors, .onnx, the .index.json of shards, or the folder of a "
+        "transformers model; no pickle is ever executed",
+    )
     group.add_argument("--weight", metavar="NAME", help="the weight, if more than one could be")
     group.add_argument("--bias", metavar="NAME", help='the bias, or "none" (default: by the name)')
     group.add_argument(
@@ -128,13 +134,18 @@ def _add_layer_options(check: argparse.ArgumentParser) -> None:
         choices=["classes-first", "features-first"],
         help="which dimension of the weight counts the classes, if the bias's length can't tell",
     )
-    group.add_argument("--labels", metavar="FILE", help="class names: .json, .txt or .vocab")
+    group.add_argument(
+        "--labels",
+        metavar="FILE",
+        help="class names: .json (also a vocab.json or tokenizer.json), .txt, .vocab, a "
+        "SentencePiece .model or a Marian .yml (default: those that the model's own files have)",
+    )
     group.add_argument(
         "--exclude",
         metavar="IDS",
         type=_id_ranges,
-        default=[],
-        help="classes that take no part, such as padding: 0,5,10-20",
+        help='classes that take no part, such as padding: 0,5,10-20, or "none" (default: those '
+        "that the model's own files rule out)",
     )
 
 
@@ -202,7 +213,8 @@ def _prepare(options: argparse.Namespace, ranks: Ranks) -> tuple[LocatedLayer, O
     Domain.parse(options.domain)
     device = options.device and usable_device(options.device, "--device")
     located = locate_layer(options.file, options.weight, options.bias, options.orientation)
-    layer = _load(located, options)
+    located = _with_options(located, options)
+    layer = located.load()
     return located, layer if device is None else layer.to(device)
 
 
@@ -222,18 +234,22 @@ def _by_torchrun() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def _load(located: LocatedLayer, options: argparse.Namespace) -> OutputLayer:
+def _with_options(located: LocatedLayer, options: argparse.Namespace) -> LocatedLayer:
+    """The layer with the names and excluded classes of the command line, where it has any."""
     from unarg_callback.checkpoints import read_labels
 
     classes = located.classes
+    if options.labels is not None:
+        located = located.with_names(read_labels(options.labels, classes))
+    if options.exclude is None:
+        return located
     outside = [span for span in options.exclude if span.stop > classes]
     if outside:
         raise _UsageError(
             f"--exclude has id {outside[0].stop - 1}, but the layer has {classes} classes; "
             f"expected ids from 0 to {classes - 1}"
         )
-    names = None if options.labels is None else read_labels(options.labels, classes)
-    return located.load(names, excluded=[index for span in options.exclude for index in span])
+    return located.with_excluded(index for span in options.exclude for index in span)
 
 
 def _require_outputs(options: argparse.Namespace) -> None:
@@ -334,7 +350,9 @@ def _one_line(text: str) -> str:
 
 
 def _id_ranges(text: str) -> list[range]:
-    """``0,5,10-20`` as ranges, which take no memory however long they are."""
+    """``0,5,10-20`` as ranges, which take no memory however long they are; ``none`` as none."""
+    if text == "none":
+        return []
     spans = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))

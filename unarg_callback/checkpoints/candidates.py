@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, shown
+from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, layer_text
 
 _PAIRED = {
     "weight": ("bias",),
@@ -38,9 +38,7 @@ class Candidate:
 
     def __str__(self) -> str:
         """Names, shape and bias, for a list to choose from."""
-        names = " = ".join(shown(entry.name) for entry in (self.weight, *self.tied))
-        bias = f" with {shown(self.bias.name)}" if self.bias else ""
-        return f"{names} {self.weight.shape}{bias}"
+        return layer_text(self.weight, self.bias, self.tied)
 
 
 def candidates(file: TensorFile, bias: Entry | None) -> list[Candidate]:
@@ -68,7 +66,7 @@ def candidates(file: TensorFile, bias: Entry | None) -> list[Candidate]:
         if meant:
             found.append(Candidate(entry, own))
     found.sort(key=lambda c: (-max(c.weight.shape), c.bias is None))
-    return _merged(file, found)
+    return merged(file, found)
 
 
 def candidate_of(file: TensorFile, weight: Entry) -> Candidate:
@@ -149,8 +147,8 @@ def _may_have_more_classes(file: TensorFile, entry: Entry) -> bool:
     return rows > columns if by_convention(file, entry) else rows != columns
 
 
-def _merged(file: TensorFile, found: list[Candidate]) -> list[Candidate]:
-    """Candidates with the same data as one, unless each has a bias of its own."""
+def merged(file: TensorFile, found: list[Candidate]) -> list[Candidate]:
+    """Candidates with the same data as one, unless their biases differ."""
     if len(found) < 2:
         return found
     merged: list[Candidate] = []
@@ -159,11 +157,16 @@ def _merged(file: TensorFile, found: list[Candidate]) -> list[Candidate]:
         alike = places.setdefault(file.fingerprint(new.weight), [])
         for at in alike:
             old = merged[at]
-            one_bias = old.bias is None or new.bias is None or old.bias == new.bias
-            if one_bias and file.identical(old.weight, new.weight):
+            if _one_bias(file, old.bias, new.bias) and file.identical(old.weight, new.weight):
                 merged[at] = Candidate(old.weight, old.bias or new.bias, (*old.tied, new.weight))
                 break
         else:
             alike.append(len(merged))
             merged.append(new)
     return merged
+
+
+def _one_bias(file: TensorFile, one: Entry | None, other: Entry | None) -> bool:
+    if one is None or other is None or one == other:
+        return True
+    return file.fingerprint(one) == file.fingerprint(other) and file.identical(one, other)

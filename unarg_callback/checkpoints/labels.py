@@ -1,4 +1,4 @@
-"""Class names from a file: JSON, one name a line, or a SentencePiece ``.vocab``."""
+"""Class names from a file, in whatever form vocabularies come."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from unarg_callback.checkpoints.tensor_file import reason
+from unarg_callback.checkpoints.vocabulary_files import (
+    fairseq_names,
+    is_tokenizer,
+    sentencepiece_names,
+    tokenizer_pairs,
+    yaml_pairs,
+)
 from unarg_callback.errors import CheckpointError
 
 _FORMS = (
-    "a .json list of names, a .json object from names to ids or ids to names, or a .txt or .vocab "
-    "with one name a line"
+    "a .json list of names, a .json object from names to ids or ids to names, a tokenizer.json, a "
+    ".txt or .vocab with one name a line, a SentencePiece .model, or a Marian .yml"
 )
+_SENTENCEPIECE = {".model", ".spm"}
 
 
 def read_labels(path: str | Path, classes: int) -> list[str]:
@@ -22,15 +30,27 @@ def read_labels(path: str | Path, classes: int) -> list[str]:
     its id. Its highest id still has to be the last class.
 
     Args:
-        path: .json, .txt or .vocab in UTF-8.
+        path: .json (a list, an object or a tokenizer.json), .txt, .vocab or .yml in UTF-8, or a
+            SentencePiece .model or .spm (which needs the package sentencepiece).
         classes: C, how many names are expected.
 
     Raises:
         CheckpointError: the file can't be read, or holds another number of names.
     """
     where = Path(path)
+    if where.suffix.lower() in _SENTENCEPIECE:
+        names = sentencepiece_names(where)
+    else:
+        names = _from_text(where, _text(where), classes)
+    if len(names) != classes:
+        raise _wrong_number(where, f"{len(names)} names", classes)
+    # JSON can spell half a surrogate pair, which no output could encode.
+    return [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]
+
+
+def _text(where: Path) -> str:
     try:
-        text = where.read_text(encoding="utf-8-sig")
+        return where.read_text(encoding="utf-8-sig")
     except OSError as cause:
         raise CheckpointError(
             f"labels {where} can't be read: {cause.strerror or cause}; expected {_FORMS}"
@@ -39,17 +59,18 @@ def read_labels(path: str | Path, classes: int) -> list[str]:
         raise CheckpointError(
             f"labels {where} is not UTF-8 (byte {cause.start}); expected {_FORMS}"
         ) from cause
+
+
+def _from_text(where: Path, text: str, classes: int) -> list[str]:
     suffix = where.suffix.lower()
     if suffix == ".json":
-        names = _from_json(where, text, classes)
-    elif suffix in {".txt", ".vocab"}:
+        return _from_json(where, text, classes)
+    if suffix in {".yml", ".yaml"}:
+        return _by_id(where, yaml_pairs(where, text), classes)
+    if suffix in {".txt", ".vocab"}:
         names = _from_lines(text, with_scores=suffix == ".vocab")
-    else:
-        raise CheckpointError(f"labels {where} has a format not known here; expected {_FORMS}")
-    if len(names) != classes:
-        raise _wrong_number(where, f"{len(names)} names", classes)
-    # JSON can spell half a surrogate pair, which no output could encode.
-    return [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]
+        return fairseq_names(names, classes) or names
+    raise CheckpointError(f"labels {where} has a format not known here; expected {_FORMS}")
 
 
 def _from_lines(text: str, with_scores: bool) -> list[str]:
@@ -80,6 +101,8 @@ def _from_json(path: Path, text: str, classes: int) -> list[str]:
         ) from cause
     if isinstance(content, list) and all(isinstance(name, str) for name in content):
         return content
+    if isinstance(content, dict) and is_tokenizer(content):
+        return _by_id(path, tokenizer_pairs(path, content), classes)
     if isinstance(content, dict):
         return _by_id(path, _ids_to_names(path, content), classes)
     raise CheckpointError(

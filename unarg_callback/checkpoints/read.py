@@ -6,10 +6,19 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from unarg_callback.checkpoints.hugging_face import (
+    CONFIG,
+    is_weights_of_model,
+    open_hugging_face,
+)
+from unarg_callback.checkpoints.marian import is_marian, marian_layer
+from unarg_callback.checkpoints.nematus import is_nematus, nematus_layer
 from unarg_callback.checkpoints.npz import open_npz
+from unarg_callback.checkpoints.onnx_file import open_onnx
 from unarg_callback.checkpoints.safetensors_file import open_safetensors
-from unarg_callback.checkpoints.select import LocatedLayer, Orientation, select_layer
-from unarg_callback.checkpoints.tensor_file import BROKEN_ZIP, TensorFile
+from unarg_callback.checkpoints.select import LocatedLayer, select_layer
+from unarg_callback.checkpoints.sharded import open_sharded
+from unarg_callback.checkpoints.tensor_file import BROKEN_ZIP, Orientation, TensorFile
 from unarg_callback.checkpoints.torch_file import open_torch
 from unarg_callback.errors import CheckpointError
 from unarg_callback.geometry.layer import OutputLayer
@@ -17,7 +26,10 @@ from unarg_callback.geometry.layer import OutputLayer
 Reader = Callable[[Path], TensorFile]
 
 _TORCH_SUFFIXES = {".pt", ".pth", ".ckpt", ".bin"}
-_FORMATS = ".npz, .pt, .pth, .bin, .ckpt or .safetensors"
+_FORMATS = (
+    ".npz, .pt, .pth, .bin, .ckpt, .safetensors, .onnx, the .index.json of shards, or the folder "
+    "of a transformers model"
+)
 
 
 def read_layer(
@@ -25,7 +37,7 @@ def read_layer(
     weight: str | None = None,
     bias: str | None = None,
     names: Sequence[str] | None = None,
-    excluded: Iterable[int] = (),
+    excluded: Iterable[int] | None = None,
     orientation: Orientation | None = None,
 ) -> OutputLayer:
     """Read the output layer of a checkpoint; no pickle is ever executed.
@@ -35,11 +47,13 @@ def read_layer(
     ``.npz`` the bias's length tells, or ``orientation`` must.
 
     Args:
-        path: an .npz, .pt, .pth, .bin, .ckpt or .safetensors file.
+        path: an .npz, .pt, .pth, .bin, .ckpt, .safetensors or .onnx file, the .index.json of a
+            model in shards, or the folder of a transformers model.
         weight: name of the weight; needed if more than one could be meant.
         bias: name of the bias, or "none". Default: the one that goes with the weight's name.
-        names: C class names, or None.
-        excluded: ids of classes that take no part.
+        names: C class names, or None for those that the file brings along, if any.
+        excluded: ids of classes that take no part, or None for those that the format's own rules
+            exclude (such as padding rows); ``()`` for none.
         orientation: "classes-first" or "features-first", where nothing else tells.
 
     Raises:
@@ -72,7 +86,11 @@ def open_file(path: str | Path) -> TensorFile:
     where = Path(path)
     try:
         if where.is_dir():
-            raise CheckpointError(f"{where} is a folder; expected one file in it: {_FORMATS}")
+            if (where / CONFIG).is_file():
+                return open_hugging_face(where)
+            raise CheckpointError(
+                f"{where} is a folder without a {CONFIG}; expected one file in it: {_FORMATS}"
+            )
         if not where.exists():
             raise CheckpointError(f"{where} does not exist; expected a file: {_FORMATS}")
         if not where.is_file():
@@ -89,6 +107,10 @@ def open_file(path: str | Path) -> TensorFile:
 def _reader(path: Path, start: bytes) -> Reader:
     """The reader for what the first bytes say; the suffix decides only where they don't."""
     suffix = path.suffix.lower()
+    if is_weights_of_model(path):
+        return open_hugging_face
+    if path.name.endswith(".index.json"):
+        return open_sharded
     if start.startswith(b"\x93NUMPY"):
         raise CheckpointError(
             f"{path} is a single .npy array, without names, and is not loaded; expected an .npz: "
@@ -96,12 +118,14 @@ def _reader(path: Path, start: bytes) -> Reader:
         )
     if start.startswith(b"PK\x03\x04"):
         return _zip_reader(path, suffix)
+    if suffix == ".onnx":  # A protobuf has no mark of its own.
+        return open_onnx
     if suffix == ".safetensors" or start[8:9] == b"{":
         return open_safetensors
     if start[:1] == b"\x80":  # How a pickle starts, whatever its suffix says.
         return open_torch
     if suffix == ".npz":
-        return open_npz
+        return _open_npz
     if suffix in _TORCH_SUFFIXES:
         return open_torch
     raise CheckpointError(f"{path} has a format not known here; expected {_FORMATS}")
@@ -114,7 +138,14 @@ def _zip_reader(path: Path, suffix: str) -> Reader:
     except BROKEN_ZIP:
         members = []
     if any(name.endswith(".npy") for name in members):
-        return open_npz
+        return _open_npz
     if any(name.endswith("data.pkl") for name in members):
         return open_torch
-    return open_npz if suffix == ".npz" else open_torch
+    return _open_npz if suffix == ".npz" else open_torch
+
+
+def _open_npz(path: Path) -> TensorFile:
+    file = open_npz(path)
+    if is_marian(file):
+        return marian_layer(file)
+    return nematus_layer(file) if is_nematus(file) else file

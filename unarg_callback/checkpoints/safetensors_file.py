@@ -58,6 +58,11 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             yield file
     except (SafetensorError, OSError, MemoryError, RuntimeError) as cause:
+        if isinstance(cause, MemoryError) or "allocate memory" in str(cause):
+            raise CheckpointError(
+                f"{path}: too little memory to map it ({reason(cause)}); read it on a larger "
+                "machine, or save it in shards"
+            ) from cause
         raise CheckpointError(
             f"{path} can't be read as .safetensors ({reason(cause)}); it is truncated, damaged or "
             "another format: expected what safetensors.torch.save_file writes"

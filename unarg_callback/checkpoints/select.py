@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from unarg_callback.checkpoints.candidates import (
     Candidate,
@@ -16,11 +15,17 @@ from unarg_callback.checkpoints.candidates import (
     scale_of,
     unclaimed_biases,
 )
-from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, listing, shown
+from unarg_callback.checkpoints.tensor_file import (
+    Entry,
+    KnownLayer,
+    Orientation,
+    TensorFile,
+    listing,
+    shown,
+)
+from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary
 from unarg_callback.errors import CheckpointError
 from unarg_callback.geometry.layer import OutputLayer
-
-Orientation = Literal["classes-first", "features-first"]
 
 NO_BIAS = "none"
 """What ``--bias`` takes to say that the layer has none."""
@@ -36,6 +41,11 @@ class LocatedLayer:
         bias: its bias, or None.
         orientation: which dimension of the weight counts the classes.
         tied: other names of the same weight.
+        why: what says so, where the names alone don't.
+        names: C class names that the file brings along, or None.
+        names_from: where they are from, or why there are none.
+        exclusions: classes that take no part, by the format's own rules or as asked.
+        notes: what else a user should hear about the file.
     """
 
     file: TensorFile
@@ -43,26 +53,56 @@ class LocatedLayer:
     bias: Entry | None
     orientation: Orientation
     tied: tuple[Entry, ...] = ()
+    why: str = ""
+    names: tuple[str, ...] | None = None
+    names_from: str = ""
+    exclusions: tuple[Exclusion, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def classes(self) -> int:
         """C."""
         return self.weight.shape[0 if self.orientation == "classes-first" else 1]
 
+    @property
+    def excluded(self) -> tuple[int, ...]:
+        """Ids of the classes that take no part, ascending."""
+        return tuple(sorted(index for rule in self.exclusions for index in rule.ids))
+
     def describe(self) -> str:
-        """One line: the file, the weight with its shape and orientation, the bias."""
+        """The file, the weight with its shape and orientation, the bias; then what is excluded.
+
+        One line, and one more for each rule that excludes classes and for each note.
+        """
         names = " = ".join(shown(entry.name) for entry in (self.weight, *self.tied))
         bias = f"bias {shown(self.bias.name)}" if self.bias else "no bias"
-        return (
-            f"{shown(self.file.path.name)}: {names} {self.weight.shape} {self.orientation}, {bias}"
+        why = f" ({self.why})" if self.why else ""
+        first = (
+            f"{shown(self.file.path.name)}: {names} {self.weight.shape} {self.orientation}, "
+            f"{bias}{why}"
         )
+        excluded = [f"excluded: {rule}" for rule in self.exclusions]
+        names_from = [self.names_from] if self.names_from else []
+        return "\n".join([first, *excluded, *names_from, *self.notes])
 
-    def load(self, names: Sequence[str] | None = None, excluded: Iterable[int] = ()) -> OutputLayer:
+    def with_names(self, names: Sequence[str]) -> LocatedLayer:
+        """The same layer with these C names in place of the file's own."""
+        return replace(self, names=tuple(names), names_from="")
+
+    def with_excluded(self, ids: Iterable[int]) -> LocatedLayer:
+        """The same layer with these classes excluded, in place of those the format excludes."""
+        asked = tuple(ids)
+        return replace(self, exclusions=(Exclusion(asked, "as asked"),) if asked else ())
+
+    def load(
+        self, names: Sequence[str] | None = None, excluded: Iterable[int] | None = None
+    ) -> OutputLayer:
         """Load the two tensors, and nothing else.
 
         Args:
-            names: C class names, or None.
-            excluded: ids of classes that take no part.
+            names: C class names, or None for those that the file brings along, if any.
+            excluded: ids of classes that take no part, or None for those that the format's own
+                rules exclude.
 
         Raises:
             CheckpointError: the data is damaged.
@@ -73,7 +113,12 @@ class LocatedLayer:
             weight = weight.T
         bias = None if self.bias is None else self.file.load(self.bias.name).clone()
         # Copies, so that the layer neither keeps the file mapped nor changes with it.
-        return OutputLayer(weight.clone().contiguous(), bias, names=names, excluded=excluded)
+        return OutputLayer(
+            weight.clone().contiguous(),
+            bias,
+            names=self.names if names is None else names,
+            excluded=self.excluded if excluded is None else excluded,
+        )
 
 
 def select_layer(
@@ -95,17 +140,59 @@ def select_layer(
         CheckpointError: nothing fits, or more than one answer is possible.
     """
     named_bias = None if bias in (None, NO_BIAS) else _vector(file, file.find(str(bias), "--bias"))
-    if weight is None:
+    named = None if weight is None else _matrix(file, file.find(weight, "--weight"))
+    known = _known_layer(file, named)
+    chosen: Candidate | KnownLayer
+    if known is not None:
+        chosen = known
+        _matrix(file, known.weight)
+    elif named is None:
         chosen = _only_candidate(file, named_bias)
     else:
-        chosen = candidate_of(file, _matrix(file, file.find(weight, "--weight")))
+        chosen = candidate_of(file, named)
     _refuse_scaled(file, chosen.weight)
     paired = None if bias == NO_BIAS else named_bias or chosen.bias
-    settled = _orientation(file, chosen.weight, paired, orientation)
-    located = LocatedLayer(file, chosen.weight, paired, settled, chosen.tied)
-    if paired is None and bias != NO_BIAS:
-        _refuse_forgotten_bias(file, chosen.weight, [located.classes])
-    return located
+    own_way = known.orientation if known else None
+    settled = _orientation(file, chosen.weight, paired, orientation, own_way)
+    classes = chosen.weight.shape[0 if settled == "classes-first" else 1]
+    if paired is None and bias != NO_BIAS and known is None:
+        _refuse_forgotten_bias(file, chosen.weight, [classes])
+    own = _vocabulary(file, known, classes)
+    return LocatedLayer(
+        file,
+        chosen.weight,
+        paired,
+        settled,
+        chosen.tied,
+        why=known.why if known else "",
+        names=own.names,
+        names_from=own.note,
+        exclusions=own.exclusions,
+        notes=file.notes,
+    )
+
+
+def _vocabulary(file: TensorFile, known: KnownLayer | None, classes: int) -> Vocabulary:
+    """What the format knows of the classes, unless the layer is another one with other classes."""
+    counts = {k.weight.shape[0 if k.orientation == "classes-first" else -1] for k in file.known}
+    if file.vocabulary is None or (known is None and classes not in counts):
+        return Vocabulary()
+    return file.vocabulary(classes)
+
+
+def _known_layer(file: TensorFile, named: Entry | None) -> KnownLayer | None:
+    """The layer that the format knows: the only one, or the one that was named."""
+    if named is not None:
+        return next((k for k in file.known if named in (k.weight, *k.tied)), None)
+    if len(file.known) > 1:
+        raise _ambiguous(file, file.known)
+    if not file.known and file.refusal:
+        matrices = [entry for entry in file.entries if is_matrix(entry)]
+        matrices.sort(key=lambda entry: -max(entry.shape))
+        raise CheckpointError(
+            f"{file.path}: {file.refusal}; choose one with --weight NAME: {listing(matrices)}"
+        )
+    return file.known[0] if file.known else None
 
 
 def _only_candidate(file: TensorFile, bias: Entry | None) -> Candidate:
@@ -113,10 +200,7 @@ def _only_candidate(file: TensorFile, bias: Entry | None) -> Candidate:
     if len(found) == 1:
         return found[0]
     if found:
-        raise CheckpointError(
-            f"{file.path} holds {len(found)} layers that could be meant: {listing(found)}; "
-            "choose one with --weight NAME"
-        )
+        raise _ambiguous(file, found)
     parts = [entry for entry in file.entries if is_part(entry)]
     if parts:
         raise CheckpointError(f"{file.path} holds {_part(parts[0])}")
@@ -125,6 +209,13 @@ def _only_candidate(file: TensorFile, bias: Entry | None) -> Candidate:
         f"{file.path} holds no output layer{fits}: expected a weight (classes, features) with a "
         f"bias, or with more classes than features; found {listing(file.entries)} (choose one "
         "with --weight NAME)"
+    )
+
+
+def _ambiguous(file: TensorFile, found: Sequence[Candidate | KnownLayer]) -> CheckpointError:
+    return CheckpointError(
+        f"{file.path} holds {len(found)} layers that could be meant: {listing(found)}; "
+        "choose one with --weight NAME"
     )
 
 
@@ -175,9 +266,16 @@ def _refuse_forgotten_bias(file: TensorFile, weight: Entry, sizes: Iterable[int]
 
 
 def _orientation(
-    file: TensorFile, weight: Entry, bias: Entry | None, asked: Orientation | None
+    file: TensorFile,
+    weight: Entry,
+    bias: Entry | None,
+    asked: Orientation | None,
+    known: Orientation | None,
 ) -> Orientation:
-    """Which dimension counts the classes: asked for, by the bias's length, by convention."""
+    """Which dimension counts the classes: asked for, by the bias's length, by convention.
+
+    The format's own convention, if it has one, comes before torch's.
+    """
     rows, columns = weight.shape
     sizes: dict[Orientation, int] = {"classes-first": rows, "features-first": columns}
     fitting = [way for way, size in sizes.items() if bias is None or bias.length == size]
@@ -196,6 +294,8 @@ def _orientation(
         )
     if len(fitting) == 1:
         return fitting[0]
+    if known is not None:
+        return known
     if by_convention(file, weight):
         return "classes-first"
     if bias is None:

@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from unarg_callback.checkpoints.vocabulary import Vocabulary
 from unarg_callback.errors import CheckpointError
+
+Orientation = Literal["classes-first", "features-first"]
 
 _LISTED = 12
 
@@ -63,6 +67,29 @@ class Entry:
         return f"{shown(self.name)} {self.shape}"
 
 
+@dataclass(frozen=True)
+class KnownLayer:
+    """An output layer that the format itself knows, where names and shapes alone wouldn't do.
+
+    Args:
+        weight: its weight.
+        bias: its bias, or None if the format says that there is none.
+        orientation: which dimension of the weight counts the classes.
+        tied: other names of the same weight.
+        why: what says so, for the description; empty where the names do.
+    """
+
+    weight: Entry
+    bias: Entry | None
+    orientation: Orientation = "classes-first"
+    tied: tuple[Entry, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Names, shape and bias, for a list to choose from."""
+        return layer_text(self.weight, self.bias, self.tied)
+
+
 @dataclass(frozen=True, eq=False)
 class TensorFile:
     """The tensors of one file.
@@ -74,6 +101,11 @@ class TensorFile:
         head: the first bytes of one tensor's data; equal data has equal heads.
         torch_names: whether torch's convention holds, by which ``X.weight`` of a linear layer or
             an embedding is (classes, features).
+        known: the output layers that the format itself knows; no others can then be meant unless
+            they are named.
+        refusal: why none is known, in a format that would know; nothing is then guessed.
+        vocabulary: what the format knows of a layer with that many classes, or None.
+        notes: what else a user should hear about the file.
     """
 
     path: Path
@@ -81,6 +113,10 @@ class TensorFile:
     load: Callable[[str], Tensor]
     head: Callable[[str], bytes]
     torch_names: bool
+    known: tuple[KnownLayer, ...] = ()
+    refusal: str = ""
+    vocabulary: Callable[[int], Vocabulary] | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Entry]:
@@ -132,6 +168,12 @@ def raw_bytes(tensor: Tensor) -> Tensor:
 def shown(name: str) -> str:
     """A name as it is, or escaped if it would break a line or a terminal."""
     return name if name.isprintable() and name else ascii(name)
+
+
+def layer_text(weight: Entry, bias: Entry | None, tied: Iterable[Entry]) -> str:
+    """Names, shape and bias of a layer."""
+    names = " = ".join(shown(entry.name) for entry in (weight, *tied))
+    return f"{names} {weight.shape}" + (f" with {shown(bias.name)}" if bias else "")
 
 
 def listing(items: Iterable[object]) -> str:

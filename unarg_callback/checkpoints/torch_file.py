@@ -6,6 +6,7 @@ back, anything else is refused and never executed.
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import re
 import warnings
@@ -16,7 +17,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.serialization import safe_globals
 
+from unarg_callback.checkpoints.fairseq import fairseq_layer, is_fairseq
+from unarg_callback.checkpoints.opennmt import is_opennmt, opennmt_layer
 from unarg_callback.checkpoints.tensor_file import (
     BROKEN_ZIP,
     Entry,
@@ -29,9 +33,12 @@ from unarg_callback.errors import CheckpointError
 
 _CONTAINERS = ("state_dict", "model_state_dict", "model")
 _NOT_THE_MODEL = re.compile(r"optim|sched|callbacks|loops|hyper_parameters|scaler|rng")
+_AVERAGED = "average_model_state"
+"""Where Lightning's StochasticWeightAveraging keeps the weights, inside of its own state."""
+
 _ADVICE = (
-    "expected tensors in (nested) dicts: save them with torch.save(model.state_dict(), path), or "
-    "as .safetensors"
+    "expected tensors in (nested) dicts: load it, if you trust it, with the program that wrote it, "
+    "and save them with torch.save(model.state_dict(), path), or as .safetensors"
 )
 
 
@@ -41,7 +48,8 @@ def open_torch(path: Path) -> TensorFile:
     Nested dicts are walked and their keys joined by dots. The name of the dict that holds the
     model (``state_dict``, ``model_state_dict``, ``model``) is left out where no two names then
     collide, so a Lightning checkpoint's layers have the names they have in the module. Where there
-    is a ``state_dict``, tensors beside it can be named but aren't offered.
+    is a ``state_dict``, tensors beside it can be named but aren't offered; a note says where
+    another copy of the weights, raw or averaged, lies.
 
     Args:
         path: the file.
@@ -76,19 +84,48 @@ def open_torch(path: Path) -> TensorFile:
             )
         return tensor
 
-    return TensorFile(
+    file = TensorFile(
         path,
         entries,
         load,
         head=lambda name: raw_bytes(load(name)[:1]).numpy().tobytes(),
         torch_names=True,
+        notes=_notes(content, tensors),
     )
+    if is_opennmt(content):
+        return opennmt_layer(file, content)
+    return fairseq_layer(file, content) if is_fairseq(content) else file
+
+
+def _notes(
+    content: Mapping[Any, Any],
+    tensors: Mapping[tuple[str, ...], Tensor],
+) -> tuple[str, ...]:
+    """Where else than in the ``state_dict`` the same weights lie, and what they are."""
+    shapes = {keys[1:]: t.shape for keys, t in tensors.items() if keys[0] == "state_dict"}
+    copies: dict[tuple[str, ...], None] = {}
+    for keys, tensor in tensors.items():
+        for cut in range(1, len(keys) if keys[0] != "state_dict" else 0):
+            if tensor.ndim == 2 and shapes.get(keys[cut:]) == tensor.shape:
+                copies[keys[:cut]] = None
+    return tuple(
+        f"another copy of the weights{_kind(content, outer)}: "
+        f"--weight {shown('.'.join(outer))}.NAME"
+        for outer in copies
+    )
+
+
+def _kind(content: Mapping[Any, Any], outer: tuple[str, ...]) -> str:
+    if outer == ("current_model_state",) and "averaging_state" in content:
+        return " (the raw ones; those in use are Lightning's averages)"
+    return " (averages)" if outer[-1] == _AVERAGED else ""
 
 
 def _load(path: Path) -> Any:
     is_zip = _is_sound_zip(path)
     try:
-        with warnings.catch_warnings():
+        # Options of a program are kept in one; to make it runs nothing.
+        with warnings.catch_warnings(), safe_globals([argparse.Namespace]):
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     # The bytes are untrusted and torch documents no list of what a damaged file may raise.
@@ -144,13 +181,20 @@ def _walk(content: Mapping[Any, Any]) -> dict[tuple[str, ...], Tensor]:
         for key, value in node.items():
             inner = (*keys, str(key))
             if type(value) in (Tensor, torch.nn.Parameter):
-                tensors[inner] = value.detach()
+                if inner[0] != "callbacks" or _AVERAGED in keys:
+                    tensors[inner] = value.detach()
             elif not isinstance(value, Mapping) or id(value) in met:
                 continue
-            elif keys or not _NOT_THE_MODEL.search(inner[0].lower()):
+            elif _may_be_weights(inner):
                 met.add(id(value))
                 pending.append((inner, value))
     return tensors
+
+
+def _may_be_weights(keys: tuple[str, ...]) -> bool:
+    if keys[0] == "callbacks":
+        return len(keys) < 3 or keys[2] == _AVERAGED
+    return not _NOT_THE_MODEL.search(keys[0].lower())
 
 
 def _short_names(all_keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
