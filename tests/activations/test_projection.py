@@ -12,7 +12,11 @@ from unarg_callback.activations import sparsemax
 from unarg_callback.activations import threshold as threshold_module
 from unarg_callback.activations.projection import plain_projection, project
 from unarg_callback.activations.simplex import project_rows
-from unarg_callback.activations.threshold import newton_threshold, sorted_threshold
+from unarg_callback.activations.threshold import (
+    lower_bound,
+    newton_projection,
+    sorted_threshold,
+)
 
 SIZES = (1, 2, 3, 17, 300, 1024, 1037, 5000)
 
@@ -88,27 +92,63 @@ def test_the_support_of_small_integers_is_exact() -> None:
         assert all(abs(a - float(b)) < 1e-7 for a, b in zip(p, exact, strict=True))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_pieces_and_threads_do_not_matter(threads: int) -> None:
+@pytest.mark.parametrize("shape", [(3000, 97), (600, 700), (70, 9001), (40, 3000)])
+@pytest.mark.parametrize("scale", [0.003, 0.05, 1.0])
+def test_threads_do_not_change_a_bit(shape: tuple[int, int], scale: float) -> None:
+    x = scores(*shape, dtype=torch.float32) * scale
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    found = []
     try:
-        for shape in ((3000, 97), (70, 9000)):
-            x = scores(*shape, dtype=torch.float32)
-            whole = sparsemax(x)
-            rows = torch.stack([sparsemax(row) for row in x])
-            torch.testing.assert_close(whole, rows, rtol=0, atol=3e-7)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(sparsemax(x))
     finally:
         torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    rows = torch.stack([sparsemax(row) for row in x[:50]])
+    torch.testing.assert_close(found[0][:50], rows, rtol=0, atol=3e-7)
+
+
+def test_one_row_of_many_nonzeros_among_sparse_rows() -> None:
+    x = scores(60, 5000, dtype=torch.float32)
+    x[17] *= 1e-4
+    p, _ = project_rows(x)
+    assert_projection(x, p, 3e-7)
+    assert int((p[17] > 0).sum()) > 4000
+    torch.testing.assert_close(p, plain_projection(x), rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("classes", [7, 300, 1037, 5000])
+def test_undefined_rows_leave_the_others_as_they_are(classes: int) -> None:
+    x = scores(50, classes, dtype=torch.float32)
+    expected = sparsemax(x)
+    broken = x.clone()
+    broken[3, 2], broken[20, 5] = torch.nan, torch.inf
+    broken[41] = -torch.inf
+    broken.requires_grad_()
+    p = sparsemax(broken)
+    undefined = [3, 20, 41]
+    kept = [row for row in range(50) if row not in undefined]
+    assert p[undefined].isnan().all()
+    torch.testing.assert_close(p[kept], expected[kept], rtol=0, atol=3e-7)
+    p.backward(x)
+    assert broken.grad is not None
+    assert broken.grad[undefined].eq(0).all()
+    assert broken.grad[kept].isfinite().all()
 
 
 def test_rows_that_newton_leaves_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     y = scores(10, 50)
     y -= y.amax(1, keepdim=True)
     expected = sorted_threshold(y)
-    torch.testing.assert_close(newton_threshold(y), expected)
-    monkeypatch.setattr(threshold_module, "_NEWTON_STEPS", 1)
-    torch.testing.assert_close(newton_threshold(y), expected)
+    for steps in (40, 1):
+        monkeypatch.setattr(threshold_module, "_NEWTON_STEPS", steps)
+        p = torch.empty_like(y)
+        threshold, left = newton_projection(y, lower_bound(y), p)
+        assert left is None
+        torch.testing.assert_close(threshold, expected)
+        torch.testing.assert_close(p, (y - expected).clamp(min=0))
 
 
 @pytest.mark.parametrize("classes", [3, 3000])

@@ -10,7 +10,14 @@ import torch
 from torch.func import grad, jacfwd, jacrev, vmap
 
 from tests.activations.maps import CASES, MODULES, inside, scores
-from unarg_callback.activations import Sparsegen, Sparsehourglass, sparsegen, sparsemax
+from unarg_callback.activations import (
+    Sparsegen,
+    Sparsehourglass,
+    sparsecone,
+    sparsegen,
+    sparsehourglass,
+    sparsemax,
+)
 
 close = torch.testing.assert_close
 
@@ -28,6 +35,31 @@ def test_torch_func(name: str) -> None:
     close(vmap(jacfwd(run))(z[0]), expected)
     squares = vmap(grad(lambda z: run(z).square().sum()))(z[0])
     close(squares, torch.einsum("bi,bij->bj", 2 * p[0], expected))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_vmap_of_masks(name: str) -> None:
+    run, z = CASES[name].run, inside(name, 4, 3, 6)
+    mask = torch.ones(4, 3, 6, dtype=torch.bool)
+    mask[1:, :, 2] = mask[0, 0, 5] = False
+    if name == "sparsecone":
+        z = z.abs()
+    close(vmap(lambda z, mask: run(z, mask=mask))(z, mask), run(z, mask=mask))
+    close(vmap(lambda mask: run(z[0], mask=mask))(mask), run(z[:1].expand_as(z), mask=mask))
+
+
+@pytest.mark.parametrize("run", [sparsegen, sparsehourglass, sparsecone])
+def test_torch_func_of_parameters(run: Callable[..., torch.Tensor]) -> None:
+    z, values = scores(4, 6).abs(), torch.tensor([0.1, 0.4, 0.7, 0.9]).double()
+    p = run(z, values[:, None])
+    close(vmap(run)(z, values), p)
+    for way in (jacrev, jacfwd):
+        for row, value in zip(z, values, strict=True):
+            expected = torch.autograd.functional.jacobian(lambda x, row=row: run(row, x), value)
+            close(way(run, argnums=1)(row, value), expected)
+    slopes = vmap(grad(lambda z, x: run(z, x).square().sum(), argnums=1))(z, values)
+    x = values[:, None].clone().requires_grad_()
+    close(slopes[:, None], torch.autograd.grad(run(z, x).square().sum(), x)[0])
 
 
 def test_torch_func_where_the_support_is_listed() -> None:
@@ -58,8 +90,23 @@ def test_compiles_as_one_graph(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_with_inductor(name: str) -> None:
+    torch._dynamo.reset()
     z = inside(name, 3, 700).float()
     close(torch.compile(CASES[name].run, fullgraph=True)(z), CASES[name].run(z))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_graphs_of_any_size(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(CASES[name].run, fullgraph=True, dynamic=True, backend="aot_eager")
+    for shape in ((3, 40), (5, 700)):
+        z, again = (inside(name, *shape).float().requires_grad_() for _ in range(2))
+        p, expected = compiled(z), CASES[name].run(again)
+        close(p, expected)
+        p.square().sum().backward()
+        expected.square().sum().backward()
+        close(z.grad, again.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -94,6 +141,25 @@ def test_half_precision_is_computed_in_float32(name: str, dtype: torch.dtype) ->
         wide = CASES[name].run(z)
         assert wide.dtype == torch.float32
         torch.testing.assert_close(wide.sum(1), torch.ones(5), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_training_under_autocast(name: str, dtype: torch.dtype) -> None:
+    """deep-spin/entmax#31."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(5, 6)
+    x = scores(8, 5, dtype=torch.float32)
+    gradients = []
+    for enabled in (True, False):
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            p = CASES[name].run(CASES[name].domain(layer(x)) + 1.0)
+        assert p.dtype == torch.float32
+        (p * torch.arange(6.0)).mean().backward()
+        assert layer.weight.grad is not None
+        gradients.append(layer.weight.grad.clone())
+    close(*gradients, rtol=0.05, atol=0.02)
 
 
 def test_half_precision_gradients_and_overflow() -> None:

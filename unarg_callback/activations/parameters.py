@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unarg_callback.activations.recording import is_readable
-from unarg_callback.activations.scores import ScoresError
+from unarg_callback.activations.recording import is_readable, is_traced
+from unarg_callback.activations.scores import ScoresError, broadcasts
 
 Parameter = float | Tensor
 """One number, or a tensor that broadcasts to the scores and has size 1 along the classes."""
@@ -19,50 +19,73 @@ class ParameterError(ScoresError):
     """A parameter of a map is outside of its range, or of a shape that doesn't fit."""
 
 
-def checked_lambda(lambda_: Parameter, z: Tensor, dim: int) -> Parameter:
-    """Return lambda; tensors in the precision that maps compute in.
+def gap_of(lambda_: Parameter) -> Parameter:
+    """Return ``1 - lambda``, what sparsegen divides by.
+
+    It is taken before anything is rounded to the precision of the scores, where a lambda just below
+    1 could become 1.
+    """
+    return 1 - _wide(lambda_) if isinstance(lambda_, Tensor) else 1 - lambda_
+
+
+def valid_gap(gap: Parameter) -> Parameter:
+    """Return ``1 - lambda`` as it is.
 
     Values are checked where that costs no synchronisation: numbers, and tensors on the CPU outside
-    of ``torch.compile`` and ``torch.func``. Elsewhere the rows of bad values become NaN.
+    of ``torch.compile`` and ``torch.func``. Elsewhere bad values become NaN.
 
     Raises:
-        ParameterError: it is not finite and below 1, or doesn't fit the scores.
+        ParameterError: lambda is not finite and below 1.
     """
-    if not isinstance(lambda_, Tensor):
-        if not (math.isfinite(lambda_) and lambda_ < 1):
-            raise ParameterError(f"lambda is {lambda_}, expected a finite number below 1")
-        return lambda_
-    lambda_ = _shaped("lambda", lambda_, z, dim)
-    good = (lambda_ < 1) & lambda_.isfinite()
+    if not isinstance(gap, Tensor):
+        if not 0 < gap < math.inf:
+            raise ParameterError(f"lambda is {1 - gap}, expected a finite number below 1")
+        return gap
+    good = (gap > 0) & gap.isfinite()
     if is_readable(good) and not bool(good.all()):
-        worst = lambda_.detach()[~good].flatten()[0].item()
+        worst = 1 - gap.detach()[~good].flatten()[0].item()
         raise ParameterError(f"lambda has {worst}, expected finite values below 1")
-    return torch.where(good, lambda_, torch.nan)
+    return torch.where(good, gap, torch.nan)
 
 
-def checked_q(q: Parameter, z: Tensor, dim: int, *, positive: bool = False) -> Parameter:
-    """Return q as :func:`checked_lambda` does lambda.
+def valid_q(q: Parameter, *, positive: bool = False) -> Parameter:
+    """Return q as it is, checked as :func:`valid_gap` does.
 
     Args:
         q: at least 0; infinity is sparsemax.
-        z: the scores.
-        dim: the dimension of the classes.
         positive: whether 0 is an error too.
 
     Raises:
-        ParameterError: it is negative or NaN, or doesn't fit the scores.
+        ParameterError: it is negative or NaN.
     """
     wanted = "above 0" if positive else "of at least 0"
     if not isinstance(q, Tensor):
         if not (q > 0 or (q == 0 and not positive)):
             raise ParameterError(f"q is {q}, expected a number {wanted}")
         return q
-    q = _shaped("q", q, z, dim)
     good = q > 0 if positive else q >= 0
     if is_readable(good) and not bool(good.all()):
         worst = q.detach()[~good].flatten()[0].item()
         raise ParameterError(f"q has {worst}, expected values {wanted}")
     return torch.where(good, q, torch.nan)
+
+
+def fitted(name: str, value: Parameter, z: Tensor, dim: int) -> Parameter:
+    """Return a parameter, if a tensor then in the precision that maps compute ``z`` in.
+
+    Raises:
+        ParameterError: its shape doesn't broadcast to the scores, or isn't 1 along the classes.
+    """
+    if not isinstance(value, Tensor):
+        return value
+    along = dim % z.dim() - z.dim()
+    fits = broadcasts(value.shape, z.shape)
+    if not fits or (value.dim() >= -along and not is_traced() and value.shape[along] != 1):
+        raise ParameterError(
+            f"{name} has shape {tuple(value.shape)}, expected one that broadcasts to the scores' "
+            f"{tuple(z.shape)}, with size 1 at dimension {dim}, such as (heads, 1, 1)"
+        )
+    return value.double() if z.dtype == torch.float64 else value.float()
 
 
 def classes_last(value: Parameter, z: Tensor, dim: int) -> Parameter:
@@ -76,20 +99,23 @@ class Positive(nn.Module):
     """A number or tensor above 0 that may be learned: ``softplus`` of what the optimizer moves.
 
     Args:
-        value: where it starts.
+        value: where it starts; what may be fixed is checked by who calls.
         learnable: whether it is an ``nn.Parameter``; else it is fixed, and a number stays one.
+        zero: whether it may be 0, if it is fixed.
 
     Raises:
-        ParameterError: a value isn't above 0, or is to be learned and infinite.
+        ParameterError: a value is to be learned that isn't finite and above 0.
     """
 
     fixed: Parameter | None
 
-    def __init__(self, value: Parameter, *, learnable: bool) -> None:
+    def __init__(self, value: Parameter, *, learnable: bool, zero: bool = False) -> None:
         super().__init__()
         tensor = torch.as_tensor(value, dtype=torch.get_default_dtype())
+        self.zero = zero
         if learnable:
-            if not bool(((tensor > 0) & tensor.isfinite()).all()):
+            good = (tensor > 0) & tensor.isfinite()
+            if is_readable(good) and not bool(good.all()):
                 raise ParameterError(f"{value} can't be learned: expected finite, above 0")
             # The inverse of softplus.
             raw = tensor + torch.log(-torch.expm1(-tensor))
@@ -101,24 +127,25 @@ class Positive(nn.Module):
             self.fixed = value
 
     def forward(self) -> Parameter:
-        """Return the value, never below the rounding unit of its dtype."""
-        if self.fixed is not None:
+        """Return the value; tensors as float32, or float64 if that is what the module is in.
+
+        Whatever the optimizer makes of it, what is learned stays finite and is never below the
+        rounding unit.
+        """
+        if self.fixed is None:
+            raw = _wide(self.raw)
+            limits = torch.finfo(raw.dtype)
+            return F.softplus(raw).clamp(limits.eps, limits.max)
+        if not isinstance(self.fixed, Tensor):
             return self.fixed
-        return F.softplus(self.raw).clamp_min(torch.finfo(self.raw.dtype).eps)
+        value = _wide(self.fixed)
+        # module.half() may have rounded it to 0.
+        return value if self.zero else value.clamp_min(torch.finfo(self.fixed.dtype).tiny)
 
     def extra_repr(self) -> str:
         """What ``print`` shows."""
         return "learned" if self.fixed is None else f"{self.fixed}"
 
 
-def _shaped(name: str, value: Tensor, z: Tensor, dim: int) -> Tensor:
-    along = dim % z.dim() - z.dim()
-    fits = value.dim() <= z.dim() and all(
-        size in (1, wanted) for size, wanted in zip(value.shape[::-1], z.shape[::-1], strict=False)
-    )
-    if not fits or (value.dim() >= -along and value.shape[along] != 1):
-        raise ParameterError(
-            f"{name} has shape {tuple(value.shape)}, expected one that broadcasts to the scores' "
-            f"{tuple(z.shape)}, with size 1 at dimension {dim}, such as (heads, 1, 1)"
-        )
-    return value.double() if z.dtype == torch.float64 else value.float()
+def _wide(value: Tensor) -> Tensor:
+    return value if value.dtype == torch.float64 else value.float()

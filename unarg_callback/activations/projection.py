@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from unarg_callback.activations.recording import is_recorded, is_wrapped
-from unarg_callback.activations.simplex import pieces, project_rows
+from unarg_callback.activations.pieces import pieces
+from unarg_callback.activations.recording import is_recorded, is_traced, is_wrapped
+from unarg_callback.activations.simplex import project_rows
 from unarg_callback.activations.threshold import sorted_threshold
 
 
@@ -27,7 +28,7 @@ def project(y: Tensor, dim: int = -1) -> Tensor:
         Same shape and dtype. Where a row has NaN or +inf, or nothing above -inf, it is NaN, and its
         gradient 0.
     """
-    if y.numel() == 0:
+    if not is_traced() and y.numel() == 0:
         return y.clone()
     moved = y.movedim(dim, -1)
     if is_recorded(moved):
@@ -126,21 +127,24 @@ class _Tangent(Function):
 
 def _masked(v: Tensor, p: Tensor) -> Tensor:
     out = torch.empty_like(v)
+    zero, one = v.new_zeros(()), v.new_ones(())
     width = v.shape[1]
-    for grad, projected, target in zip(*(pieces(x, width) for x in (v, p, out)), strict=True):
-        inside = torch.gt(projected, 0, out=torch.empty_like(grad))
+    cut = pieces(v, width)
+    buffer = torch.empty_like(cut[0])
+    for grad, projected, target in zip(cut, pieces(p, width), pieces(out, width), strict=True):
+        inside = torch.gt(projected, zero, out=buffer[: len(grad)])
         kept = torch.mul(grad, inside, out=target)
-        mean = kept.sum(1, keepdim=True) / inside.sum(1, keepdim=True).clamp_min_(1)
-        target.addcmul_(inside, mean, value=-1)
+        count = torch.maximum(inside.sum(1, keepdim=True), one)
+        target.addcmul_(inside, kept.sum(1, keepdim=True).div_(count), value=-1)
     return out
 
 
 def _listed(v: Tensor, support: Tensor) -> Tensor:
     rows, columns = v.shape
     row = support // columns
-    kept = v.reshape(-1)[support]
+    kept = v.reshape(-1).index_select(0, support)
     total = kept.new_zeros(rows).index_add_(0, row, kept)
     count = torch.bincount(row, minlength=rows)
     out = torch.zeros(rows * columns, dtype=v.dtype)
-    out[support] = kept - (total / count)[row]
+    out.index_copy_(0, support, kept.sub_(total.div_(count).index_select(0, row)))
     return out.view(rows, columns)

@@ -8,7 +8,12 @@ from torch import Tensor
 
 def is_recorded(x: Tensor) -> bool:
     """Whether ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` sees this tensor."""
-    return torch.compiler.is_compiling() or x.is_meta or torch._C._get_tracing_state() is not None
+    return torch.compiler.is_compiling() or x.is_meta or is_traced()
+
+
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` is at work: sizes are tensors then, and it warns of their use."""
+    return torch._C._get_tracing_state() is not None
 
 
 def is_readable(x: Tensor) -> bool:

@@ -37,7 +37,22 @@ def project_scaled(z: Tensor, scale: Tensor, dim: int, mask: Tensor | None) -> T
     return project(masked(scale * centred, mask), dim)
 
 
+def project_divided(y: Tensor, gap: Parameter, dim: int) -> Tensor:
+    """``sparsemax(y / gap)`` of scores whose highest is 0; -inf stays out of the support."""
+    if isinstance(gap, Tensor):
+        # What is further below the highest than this is out anyway, and its quotient could be
+        # infinite, so that the gradient of lambda would be 0 * inf.
+        outside = y <= -2 * gap
+        y = (y.masked_fill(outside, 0) / gap).masked_fill(outside, -torch.inf)
+    elif gap != 1:
+        y = y / gap
+    return project(y, dim)
+
+
 def quotient(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Return the quotient where the denominator is positive, and NaN without gradient elsewhere."""
-    defined = denominator > 0
+    """Return the quotient where the denominator is positive and finite, elsewhere NaN.
+
+    There it has no gradient. A sum of scores can overflow.
+    """
+    defined = (denominator > 0) & denominator.isfinite()
     return torch.where(defined, numerator / torch.where(defined, denominator, 1), torch.nan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unarg_callback.activations.recording import is_traced
 from unarg_callback.errors import UnargError
 
 
@@ -33,7 +34,7 @@ def checked(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
     if mask is not None:
         if mask.dtype != torch.bool:
             raise ScoresError(f"the mask is {mask.dtype}, expected bool, True where a class counts")
-        if not _fits(mask.shape, z.shape):
+        if not broadcasts(mask.shape, z.shape):
             raise ScoresError(
                 f"a mask of shape {tuple(mask.shape)} doesn't broadcast to scores of shape "
                 f"{tuple(z.shape)}: add dimensions of size 1"
@@ -43,7 +44,9 @@ def checked(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
 
 def returned(p: Tensor, z: Tensor) -> Tensor:
     """Give a result the dtype of the scores; under autocast it stays in float32, as softmax's."""
-    return p if torch.is_autocast_enabled(z.device.type) else p.to(z.dtype)
+    # The meta device has no autocast to ask for.
+    stays = not z.is_meta and torch.is_autocast_enabled(z.device.type)
+    return p if stays else p.to(z.dtype)
 
 
 def masked(y: Tensor, mask: Tensor | None, value: float = -torch.inf) -> Tensor:
@@ -51,9 +54,16 @@ def masked(y: Tensor, mask: Tensor | None, value: float = -torch.inf) -> Tensor:
     return y if mask is None else y.masked_fill(~mask, value)
 
 
+def largest(z: Tensor, dim: int) -> Tensor:
+    """The largest score, without gradient; ``dim`` is kept with size 1. It is 0 of no scores."""
+    z = z.detach()
+    some = is_traced() or z.shape[dim] > 0
+    return z.amax(dim, keepdim=True) if some else z.sum(dim, keepdim=True)
+
+
 def highest(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
     """The largest score that takes part, without gradient; ``dim`` is kept with size 1."""
-    return masked(z, mask).amax(dim, keepdim=True).detach()
+    return largest(masked(z.detach(), mask), dim)
 
 
 def filled(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
@@ -64,8 +74,9 @@ def filled(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
     return z if mask is None else torch.where(mask, z, highest(z, dim, mask))
 
 
-def _fits(shape: torch.Size, target: torch.Size) -> bool:
-    if len(shape) > len(target):
-        return False
+def broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether a tensor of one shape broadcasts to another; in a trace only lengths are compared."""
+    if len(shape) > len(target) or is_traced():
+        return len(shape) <= len(target)
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return all(size in (1, wanted) for size, wanted in pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from unarg_callback.activations.module import Map
-from unarg_callback.activations.parameters import Parameter, Positive, checked_q
+from unarg_callback.activations.parameters import Parameter, Positive, fitted, valid_q
 from unarg_callback.activations.scaling import project_scaled, quotient, ratio, total
 from unarg_callback.activations.scores import checked, returned
 
@@ -35,7 +35,7 @@ def sparsecone(
         ScoresError: arguments don't fit together.
     """
     scores = checked(z, dim, mask)
-    q = checked_q(q, scores, dim)
+    q = fitted("q", valid_q(q), scores, dim)
     above, below = ratio(total(scores, dim, mask), q, scores, dim, mask)
     return returned(project_scaled(scores, quotient(above, below), dim, mask), z)
 
@@ -50,12 +50,12 @@ class Sparsecone(Map):
         learnable: learn q; it is the softplus of what the optimizer moves, so it stays above 0.
 
     Raises:
-        ParameterError: q is to be learned and isn't finite and above 0.
+        ParameterError: q is negative or NaN; or it is to be learned and isn't finite and above 0.
     """
 
     def __init__(self, q: Parameter = 1.0, *, dim: int = -1, learnable: bool = False) -> None:
         super().__init__(dim=dim)
-        self.anchor = Positive(q, learnable=learnable)
+        self.anchor = Positive(valid_q(q), learnable=learnable, zero=True)
 
     @property
     def q(self) -> Parameter:

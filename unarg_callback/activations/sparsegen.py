@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from unarg_callback.activations.module import Map
-from unarg_callback.activations.parameters import Parameter, Positive, checked_lambda
-from unarg_callback.activations.projection import project
+from unarg_callback.activations.parameters import (
+    Parameter,
+    Positive,
+    fitted,
+    gap_of,
+    valid_gap,
+)
+from unarg_callback.activations.scaling import project_divided
 from unarg_callback.activations.scores import checked, returned
-from unarg_callback.activations.transforms import Transform, transformed
+from unarg_callback.activations.transforms import Transform, transformed, valid_transform
 
 
 def sparsegen(
@@ -51,16 +56,7 @@ def sparsegen(
         >>> sparsegen(z, -3.0)
         tensor([0.5417, 0.4167, 0.0417])
     """
-    scores = checked(z, dim, mask)
-    lambda_ = checked_lambda(lambda_, scores, dim)
-    y = transformed(scores, g, dim, mask)
-    if isinstance(lambda_, Tensor):
-        # Apart from -inf: 0 * inf would be the gradient of lambda.
-        outside = y.isneginf()
-        y = (y.masked_fill(outside, 0) / (1 - lambda_)).masked_fill(outside, -torch.inf)
-    elif lambda_ != 0:
-        y = y / (1 - lambda_)
-    return returned(project(y, dim), z)
+    return _sparsegen(z, gap_of(lambda_), g, dim, mask)
 
 
 class Sparsegen(Map):
@@ -74,7 +70,7 @@ class Sparsegen(Map):
         learnable: learn lambda; ``1 - lambda`` is the softplus of what the optimizer moves.
 
     Raises:
-        ParameterError: lambda isn't finite and below 1.
+        ParameterError: lambda isn't finite and below 1, or g is unknown.
     """
 
     def __init__(
@@ -86,8 +82,8 @@ class Sparsegen(Map):
         learnable: bool = False,
     ) -> None:
         super().__init__(dim=dim)
-        self.gap = Positive(1 - lambda_, learnable=learnable)
-        self.g: Transform = g
+        self.gap = Positive(valid_gap(gap_of(lambda_)), learnable=learnable)
+        self.g: Transform = valid_transform(g)
 
     @property
     def lambda_(self) -> Parameter:
@@ -96,8 +92,14 @@ class Sparsegen(Map):
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """See :func:`sparsegen`."""
-        return sparsegen(z, self.lambda_, g=self.g, dim=self.dim, mask=mask)
+        return _sparsegen(z, self.gap(), self.g, self.dim, mask)
 
     def extra_repr(self) -> str:
         """What ``print`` shows."""
         return f"g={self.g!r}, dim={self.dim}"
+
+
+def _sparsegen(z: Tensor, gap: Parameter, g: Transform, dim: int, mask: Tensor | None) -> Tensor:
+    scores = checked(z, dim, mask)
+    gap = fitted("lambda", valid_gap(gap), scores, dim)
+    return returned(project_divided(transformed(scores, g, dim, mask), gap, dim), z)

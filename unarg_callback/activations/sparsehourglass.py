@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from unarg_callback.activations.module import Map
-from unarg_callback.activations.parameters import Parameter, Positive, checked_q
+from unarg_callback.activations.parameters import Parameter, Positive, fitted, valid_q
 from unarg_callback.activations.scaling import project_scaled, quotient, ratio, total
 from unarg_callback.activations.scores import checked, returned
 
@@ -43,7 +43,7 @@ def sparsehourglass(
         tensor([0.4926, 0.5074])
     """
     scores = checked(z, dim, mask)
-    q = checked_q(q, scores, dim)
+    q = fitted("q", valid_q(q), scores, dim)
     above, below = ratio(total(scores, dim, mask).abs(), q, scores, dim, mask)
     return returned(project_scaled(scores, quotient(above, below), dim, mask), z)
 
@@ -58,12 +58,12 @@ class Sparsehourglass(Map):
         learnable: learn q; it is the softplus of what the optimizer moves, so it stays above 0.
 
     Raises:
-        ParameterError: q is to be learned and isn't finite and above 0.
+        ParameterError: q is negative or NaN; or it is to be learned and isn't finite and above 0.
     """
 
     def __init__(self, q: Parameter = 1.0, *, dim: int = -1, learnable: bool = False) -> None:
         super().__init__(dim=dim)
-        self.anchor = Positive(q, learnable=learnable)
+        self.anchor = Positive(valid_q(q), learnable=learnable, zero=True)
 
     @property
     def q(self) -> Parameter:

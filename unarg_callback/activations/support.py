@@ -33,7 +33,7 @@ def lambda_for_support(
         mask: bool, broadcastable to ``z``; True takes part.
 
     Returns:
-        float32 (float64 for such scores), ``dim`` with size 1: as ``sparsegen`` takes it.
+        float64 (float32 on devices without it), ``dim`` with size 1: as ``sparsegen`` takes it.
 
     Raises:
         ParameterError: k is out of range.
@@ -49,10 +49,9 @@ def lambda_for_support(
     classes = scores.shape[dim]
     if not 1 <= k <= classes:
         raise ParameterError(f"k is {k}, expected 1 to {classes}, the number of classes")
-    ordered = (
-        transformed(scores, g, dim, mask).movedim(dim, -1).sort(dim=-1, descending=True).values
-    )
-    gaps = _gaps(ordered)
+    y = transformed(scores, g, dim, mask).movedim(dim, -1)
+    # In float32 a lambda near 1, as close scores need it, would be rounded to 1.
+    gaps = _gaps(y.to(_finest(y.device)).sort(dim=-1, descending=True).values)
     upper = gaps[..., k - 1 : k]
     positive = gaps.masked_fill(gaps <= 0, torch.inf).amin(-1, keepdim=True)
     upper = torch.where(upper > 0, upper, positive)
@@ -60,6 +59,10 @@ def lambda_for_support(
     # Beyond the last gap any will do.
     middle = torch.where(upper.isinf(), 2 * lower + 1, (lower + upper) / 2)
     return (1 - middle).movedim(-1, dim)
+
+
+def _finest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _gaps(ordered: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 _NEWTON_STEPS = 40
+# A sum that is this many roundings above 1 is as good as 1.
+_ROUNDINGS = 2
 
 
 def sorted_threshold(y: Tensor) -> Tensor:
@@ -25,30 +27,52 @@ def sorted_threshold(y: Tensor) -> Tensor:
     return threshold.masked_fill(count == 0, torch.nan)
 
 
-def newton_threshold(y: Tensor, lower: Tensor | None = None) -> Tensor:
-    """Threshold by Newton's method (Michelot 1986) from below, without a sort.
+def lower_bound(y: Tensor) -> Tensor:
+    """Bound thresholds from below.
+
+    Args:
+        y: (R, K) scores whose row maxima are 0, floating point.
+
+    Returns:
+        (R, 1): the threshold if all scores were in the support, or -1.
+    """
+    return y.sum(1, keepdim=True).sub_(1).div_(y.shape[1]).clamp_(min=-1)
+
+
+def newton_projection(
+    y: Tensor, threshold: Tensor, out: Tensor, few: int = 0
+) -> tuple[Tensor, Tensor | None]:
+    """Project by Newton's method (Michelot 1986) from below, without a sort.
 
     ``f(t) = sum max(y - t, 0)`` is convex, so the steps rise to the root of ``f(t) = 1`` and end
-    once they leave the support as it is: after fewer than 10 for all but contrived inputs. Rows
-    that aren't done by then are sorted.
+    when they leave the support as it is: after fewer than 10 for all but contrived inputs. Rows
+    that aren't done by then are sorted. A row that is done is left alone, so that its bits don't
+    depend on the rows beside it.
 
     Args:
         y: (R, K) scores whose row maxima are 0, floating point; -inf never takes part.
-        lower: (R, 1) a bound below the thresholds to start from.
+        threshold: (R, 1) bounds below the thresholds to start from.
+        out: (R, K) replaced by the projections.
+        few: return once no more rows than these are left to do.
 
     Returns:
-        (R, 1) thresholds; NaN where a row has NaN.
+        (R, 1) thresholds, and None, or, with rows left, (R, 1) how far the sums of their
+        projections are above 1, and 0 for rows that are done. Their thresholds are bounds still.
     """
-    if lower is None:
-        lower = ((y.sum(-1, keepdim=True) - 1) / y.shape[-1]).clamp_(min=-1)
-    threshold, count = lower, None
-    above = torch.empty_like(y)
+    # An operation on a number takes longer, as it makes a tensor of it each time.
+    zero, one = y.new_zeros(()), y.new_ones(())
+    enough = _ROUNDINGS * torch.finfo(y.dtype).eps
     for _ in range(_NEWTON_STEPS):
-        torch.sub(y, threshold, out=above).clamp_(min=0)
-        total = above.sum(-1, keepdim=True)
-        now = above.gt_(0).sum(-1, keepdim=True)
-        threshold = threshold + (total - 1) / now
-        if count is not None and torch.equal(now, count):
-            return threshold
-        count = now
-    return sorted_threshold(y)
+        total = torch.sub(y, threshold, out=out).relu_().sum(1, keepdim=True)
+        excess = torch.threshold_(total.sub_(one), enough, 0.0)
+        many = int(excess.count_nonzero())
+        if many <= few:
+            return threshold, excess if many else None
+        count = out.gt_(zero).sum(1, keepdim=True)
+        before, threshold = threshold, torch.addcdiv(threshold, excess, count)
+        if torch.equal(before, threshold):
+            break
+    else:
+        threshold = torch.where(excess > 0, sorted_threshold(y), threshold)
+    torch.sub(y, threshold, out=out).relu_()
+    return threshold, None

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unarg_callback.losses.targets import Empty, Reduction
+from unarg_callback.losses.targets import Empty, Reduction, check_options
 
 
 class Loss(nn.Module):
@@ -18,6 +18,9 @@ class Loss(nn.Module):
         ignore_index: the class index of rows to ignore.
         empty: what to do with rows without labels.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        TargetError: an option is unknown.
     """
 
     weight: Tensor | None
@@ -32,6 +35,7 @@ class Loss(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
+        check_options(empty, reduction)
         self.register_buffer("weight", weight)
         self.dim = dim
         self.ignore_index = ignore_index

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from unarg_callback.activations.recording import is_readable
+from unarg_callback.activations.scores import largest
 from unarg_callback.losses.targets import TargetError
 
 Pairs = Literal["ordered", "unordered"]
@@ -44,13 +45,14 @@ def pair_sum(b: Tensor, labels: Tensor, mask: Tensor | None, within: float) -> T
         values = b.detach()
         if mask is not None:
             # At the upper end what is left out spans no gap.
-            top = values.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
+            top = largest(values.masked_fill(~mask, -torch.inf), -1)
             values = torch.where(mask, values, top)
         order = _order(values)
         ordered = values.gather(-1, order)
-        p = labels.gather(-1, order).to(b.dtype)
-        n = 1 - p if mask is None else (mask & ~labels).gather(-1, order).to(b.dtype)
-        sides = _Sides.of(p, n)
+        p = labels.gather(-1, order)
+        n = ~p if mask is None else (mask & ~labels).gather(-1, order)
+        sides = _Sides.of(p, n, b.dtype)
+        p, n = p.to(b.dtype), n.to(b.dtype)
         gaps = ordered.diff(dim=-1)
         spans = sides.p_upto * (within * sides.p_after + sides.n_after)
         value = (gaps * spans[..., :-1]).sum(-1)
@@ -68,8 +70,9 @@ class _Sides(NamedTuple):
     n_after: Tensor
 
     @classmethod
-    def of(cls, p: Tensor, n: Tensor) -> _Sides:
-        p_upto, n_upto = p.cumsum(-1), n.cumsum(-1)
+    def of(cls, p: Tensor, n: Tensor, dtype: torch.dtype) -> _Sides:
+        # Of bool, so of integers: CUDA has no deterministic cumulative sum of floating point.
+        p_upto, n_upto = (side.cumsum(-1).to(dtype) for side in (p, n))
         return cls(p_upto, p_upto[..., -1:] - p_upto, n_upto[..., -1:] - n_upto)
 
 

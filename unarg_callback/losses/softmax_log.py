@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unarg_callback.activations.scores import masked
 from unarg_callback.losses.module import Loss
-from unarg_callback.losses.targets import Empty, Reduction, problem
+from unarg_callback.losses.targets import Empty, Reduction, at_least_zero, problem
 
 
 def softmax_log_loss(
@@ -60,7 +60,7 @@ def softmax_log_loss(
     p_log = masked(given.z, given.mask).log_softmax(-1)
     p_log = masked(p_log, given.mask, 0.0)
     loss = (torch.xlogy(given.eta, given.eta) - given.eta * p_log).sum(-1)
-    return given.reduce(loss, reduction, z)
+    return given.reduce(at_least_zero(loss), reduction, z)
 
 
 class SoftmaxLogLoss(Loss):

@@ -9,9 +9,12 @@ from torch import Tensor
 from unarg_callback.activations.parameters import (
     Parameter,
     Positive,
-    checked_lambda,
     classes_last,
+    fitted,
+    gap_of,
+    valid_gap,
 )
+from unarg_callback.activations.scores import largest
 from unarg_callback.losses.module import Loss
 from unarg_callback.losses.pairs import Pairs, pair_sum, within_labels
 from unarg_callback.losses.targets import Empty, Reduction, problem
@@ -73,10 +76,11 @@ def sparsegen_hinge_loss(
         ignore_index=ignore_index,
         empty=empty,
     )
-    lambda_ = classes_last(checked_lambda(lambda_, z, dim), z, dim)
+    gap = fitted("lambda", valid_gap(gap_of(lambda_)), z, dim)
+    gap = classes_last(gap, z, dim)
     labels = given.eta > 0
-    centred = given.z - given.z.amax(-1, keepdim=True).detach()
-    b = centred / (1 - lambda_) - given.eta
+    centred = given.z - largest(given.z, -1)
+    b = centred / gap - given.eta
     loss = pair_sum(b, labels, given.mask, within_labels(pairs))
     return given.reduce(loss, reduction, z)
 
@@ -88,13 +92,18 @@ class SparsegenHingeLoss(Loss):
         lambda_: below 1, a number or a tensor that broadcasts to the scores.
         pairs: "ordered" or "unordered".
         options: those of :class:`Loss`.
+
+    Raises:
+        ParameterError: lambda isn't finite and below 1.
+        TargetError: an option is unknown.
     """
 
     def __init__(
         self, lambda_: Parameter = 0.0, *, pairs: Pairs = "ordered", **options: Any
     ) -> None:
         super().__init__(**options)
-        self.gap = Positive(1 - lambda_, learnable=False)
+        self.gap = Positive(valid_gap(gap_of(lambda_)), learnable=False)
+        within_labels(pairs)
         self.pairs: Pairs = pairs
 
     def forward(

@@ -9,12 +9,15 @@ from torch import Tensor
 from unarg_callback.activations.parameters import (
     Parameter,
     Positive,
-    checked_lambda,
     classes_last,
+    fitted,
+    gap_of,
+    valid_gap,
 )
-from unarg_callback.activations.sparsegen import sparsegen
+from unarg_callback.activations.scaling import project_divided
+from unarg_callback.activations.scores import largest, masked
 from unarg_callback.losses.module import Loss
-from unarg_callback.losses.targets import Empty, Reduction, problem
+from unarg_callback.losses.targets import Empty, Reduction, at_least_zero, problem
 
 
 def sparsegen_huber_loss(
@@ -68,11 +71,12 @@ def sparsegen_huber_loss(
         ignore_index=ignore_index,
         empty=empty,
     )
-    lambda_ = classes_last(checked_lambda(lambda_, z, dim), z, dim)
-    p = sparsegen(given.z, lambda_, mask=given.mask)
-    y = given.z - given.z.amax(-1, keepdim=True).detach()
-    loss = ((p - given.eta) * (y - (1 - lambda_) / 2 * (p + given.eta))).sum(-1)
-    return given.reduce(loss, reduction, z)
+    gap = fitted("lambda", valid_gap(gap_of(lambda_)), z, dim)
+    gap = classes_last(gap, z, dim)
+    y = given.z - largest(given.z, -1)
+    p = project_divided(masked(y, given.mask), gap, -1)
+    loss = ((p - given.eta) * (y - gap / 2 * (p + given.eta))).sum(-1)
+    return given.reduce(at_least_zero(loss), reduction, z)
 
 
 class SparsegenHuberLoss(Loss):
@@ -81,11 +85,15 @@ class SparsegenHuberLoss(Loss):
     Args:
         lambda_: below 1, a number or a tensor that broadcasts to the scores.
         options: those of :class:`Loss`.
+
+    Raises:
+        ParameterError: lambda isn't finite and below 1.
+        TargetError: an option is unknown.
     """
 
     def __init__(self, lambda_: Parameter = 0.0, **options: Any) -> None:
         super().__init__(**options)
-        self.gap = Positive(1 - lambda_, learnable=False)
+        self.gap = Positive(valid_gap(gap_of(lambda_)), learnable=False)
 
     def forward(
         self,

@@ -6,8 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
-from unarg_callback.activations.parameters import Parameter, Positive, checked_q, classes_last
+from unarg_callback.activations.parameters import (
+    Parameter,
+    Positive,
+    classes_last,
+    fitted,
+    valid_q,
+)
 from unarg_callback.activations.scaling import ratio, total
+from unarg_callback.activations.scores import largest
 from unarg_callback.losses.module import Loss
 from unarg_callback.losses.pairs import Pairs, pair_sum, within_labels
 from unarg_callback.losses.targets import Empty, Reduction, problem
@@ -69,11 +76,11 @@ def sparsehourglass_hinge_loss(
         ignore_index=ignore_index,
         empty=empty,
     )
-    q = classes_last(checked_q(q, z, dim, positive=True), z, dim)
+    q = classes_last(fitted("q", valid_q(q, positive=True), z, dim), z, dim)
     labels = given.eta > 0
     above, below = ratio(total(given.z, -1, given.mask).abs(), q, given.z, -1, given.mask)
     count = labels.sum(-1, keepdim=True).clamp_min(1)
-    centred = given.z - given.z.amax(-1, keepdim=True).detach()
+    centred = given.z - largest(given.z, -1)
     eta = labels.to(given.z.dtype) / count
     b = centred - eta * (below / above)
     loss = pair_sum(b, labels, given.mask, within_labels(pairs))
@@ -87,11 +94,16 @@ class SparsehourglassHingeLoss(Loss):
         q: above 0, a number or a tensor that broadcasts to the scores.
         pairs: "ordered" or "unordered".
         options: those of :class:`Loss`.
+
+    Raises:
+        ParameterError: q isn't above 0.
+        TargetError: an option is unknown.
     """
 
     def __init__(self, q: Parameter = 1.0, *, pairs: Pairs = "ordered", **options: Any) -> None:
         super().__init__(**options)
-        self.anchor = Positive(q, learnable=False)
+        self.anchor = Positive(valid_q(q, positive=True), learnable=False)
+        within_labels(pairs)
         self.pairs: Pairs = pairs
 
     def forward(

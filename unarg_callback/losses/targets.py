@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unarg_callback.activations.recording import is_readable
-from unarg_callback.activations.scores import ScoresError, checked, returned
+from unarg_callback.activations.scores import ScoresError, checked, largest, returned
 
 Empty = Literal["ignore", "error"]
 Reduction = Literal["mean", "sum", "none"]
@@ -46,6 +46,7 @@ class Problem:
         Raises:
             TargetError: the reduction is unknown.
         """
+        check_options("ignore", reduction)
         loss = torch.where(self.impossible, torch.inf, loss)
         weighted = torch.where(self.weight > 0, loss * self.weight, 0)
         if reduction == "mean":
@@ -53,9 +54,20 @@ class Problem:
             weighted = weighted.sum() / torch.where(total > 0, total, 1)
         elif reduction == "sum":
             weighted = weighted.sum()
-        elif reduction != "none":
-            raise TargetError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
         return returned(weighted, like)
+
+
+def check_options(empty: Empty, reduction: Reduction) -> None:
+    """Raise TargetError where an option is none of those that there are."""
+    if empty not in ("ignore", "error"):
+        raise TargetError(f"empty is {empty!r}, expected 'ignore' or 'error'")
+    if reduction not in ("mean", "sum", "none"):
+        raise TargetError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
+
+
+def at_least_zero(loss: Tensor) -> Tensor:
+    """Take what rounding left below 0 for 0, with the gradient as it is."""
+    return torch.where(loss < 0, loss - loss.detach(), loss)
 
 
 def problem(
@@ -76,8 +88,7 @@ def problem(
         ScoresError: scores, dimension or mask don't fit together.
     """
     scores = checked(z, dim, mask).movedim(dim, -1)
-    if empty not in ("ignore", "error"):
-        raise TargetError(f"empty is {empty!r}, expected 'ignore' or 'error'")
+    check_options(empty, "none")
     ignored, share = _share(target, z, scores, dim, ignore_index)
     part = None if mask is None else mask.expand(z.shape).movedim(dim, -1)
     if part is not None:
@@ -95,7 +106,8 @@ def problem(
     if not (is_readable(counted) and bool(counted.all())):
         scores = torch.where(counted, scores, 0)
     # The lowest score alone tells that no class has to be taken out.
-    if part is None and is_readable(scores) and bool(scores.amin() > -torch.inf):
+    empty_batch = scores.numel() == 0
+    if part is None and is_readable(scores) and (empty_batch or bool(scores.amin() > -torch.inf)):
         return Problem(scores, eta, None, rows, impossible)
     outside = scores.isneginf() if part is None else part & scores.isneginf()
     impossible = (outside & (eta > 0)).any(-1)
@@ -105,7 +117,7 @@ def problem(
 
 
 def _highest(scores: Tensor, part: Tensor) -> Tensor:
-    top = scores.detach().masked_fill(~part, -torch.inf).amax(-1, keepdim=True)
+    top = largest(scores.detach().masked_fill(~part, -torch.inf), -1)
     return torch.where(top.isneginf(), 0, top)
 
 
@@ -133,7 +145,8 @@ def _share(
             f"{tuple(z.shape)}"
         )
     share = target.movedim(dim, -1).to(scores.dtype)
-    if target.dtype != torch.bool and is_readable(share) and not bool(share.amin() >= 0):
+    checks = target.dtype != torch.bool and is_readable(share) and share.numel() > 0
+    if checks and not bool(share.amin() >= 0):
         raise TargetError("targets have negative values or NaN, expected 0 and above")
     return torch.zeros(rows, dtype=torch.bool, device=z.device), share
 
