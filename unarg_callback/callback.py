@@ -18,6 +18,7 @@ from unarg_callback.monitoring.events import Event
 from unarg_callback.monitoring.finding import Outcome, Output
 from unarg_callback.monitoring.head import MOST_GATHERED
 from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.monitor import Monitor, OnError
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report
@@ -74,7 +75,14 @@ class UnargmaxabilityMonitor(LightningCallback):
       Biases) as a table; for any other the latest is kept in ``unargmaxable-<head>.md`` where the
       logger keeps its files;
     * ``unarg/<head>/at_risk``: in the same way, the argmaxable classes that lead by little or by
-      less at every check.
+      less at every check;
+    * for a head that puts out sets of labels, ``unarg_labels/<head>/out_of_reach``,
+      ``.../undecided``, ``.../seen``: numbers of the different sets that training has seen;
+      ``.../rows_out_of_reach``: the share of its rows whose set is out of reach; and a table,
+      ``unarg/<head>/label_sets``;
+    * for attention layers that are asked for, ``unarg_attention/<layer>/never_first``,
+      ``.../undecided``, ``.../keys``: numbers of keys, over all heads, of two sequences of the last
+      batch.
 
     TensorBoard also gets one custom layout for all heads, histograms of the leads, and when
     training ends a projector view. ``unargmaxability.jsonl`` in ``trainer.log_dir`` has one record
@@ -137,6 +145,14 @@ class UnargmaxabilityMonitor(LightningCallback):
             domain "observed" does so anyway.
         most_gathered: bytes of a layer sharded over processes that each may be given whole. The
             rows of a larger one are checked where they are, if they are divided in order.
+        rule: how logits are read, by default as a :class:`~unarg_callback.heads.MultilabelHead`
+            says: "absolute" (the largest in size is the prediction), or how they make a set of
+            labels: "threshold:T", "top", "sparsemax", "sparsegen:LAMBDA", "sparsehourglass:Q".
+        label_sets: sets of labels to check as well; or a function of a training batch that returns
+            them, or its import path. Default: the targets that the loss of a ``MultilabelHead``
+            gets while it trains. False: none.
+        attention: count, for each attention layer (or those at a list of paths), the keys of a
+            batch that no query can put first.
 
     Raises:
         UnargError: an argument can't be read. A layer that can't be found, or doesn't fit the
@@ -163,6 +179,9 @@ class UnargmaxabilityMonitor(LightningCallback):
         background: bool = False,
         observe: bool = False,
         most_gathered: int = MOST_GATHERED,
+        rule: Any = None,
+        label_sets: Any = None,
+        attention: bool | str | list[str] = False,
     ) -> None:
         super().__init__()
         self.monitor = Monitor(
@@ -184,6 +203,9 @@ class UnargmaxabilityMonitor(LightningCallback):
             observe=observe,
             most_gathered=most_gathered,
             name=name,
+            rule=rule,
+            label_sets=label_sets,
+            attention=attention,
         )
         """Does the work, without Lightning."""
         self._key = "+".join(self.monitor.heads)
@@ -198,6 +220,11 @@ class UnargmaxabilityMonitor(LightningCallback):
     def activation_ranges(self) -> dict[str, ActivationRange]:
         """What was observed of each watched head's input: see :attr:`Monitor.activation_ranges`."""
         return self.monitor.activation_ranges
+
+    @property
+    def label_sets(self) -> dict[str, LabelSetFinding]:
+        """What the last check of label sets found, by the head's name."""
+        return self.monitor.label_sets
 
     @property
     def head(self) -> str:
@@ -264,11 +291,17 @@ class UnargmaxabilityMonitor(LightningCallback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Check if enough optimizer steps were taken since the last check, and time allows it."""
+        self.monitor.see(batch)
         self._act(trainer, self.monitor.step(_model(trainer, pl_module), trainer.global_step))
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Have numbers for those that read them at its end."""
+        """Have numbers for those that read them at its end, and leave the model alone."""
         self._act(trainer, self.monitor.settle())
+        self.monitor.pause()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Watch the model again."""
+        self.monitor.resume()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check if enough epochs have ended, and time allows it."""

@@ -65,6 +65,9 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
         observe: likewise.
         most_gathered: likewise.
         name: likewise.
+        rule: likewise.
+        label_sets: likewise; a function of a batch is never called, as a callback gets no batch.
+        attention: likewise.
 
     Raises:
         UnargError: an argument can't be read. A layer that can't be found raises when training
@@ -93,6 +96,9 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
         observe: bool = False,
         most_gathered: int = MOST_GATHERED,
         name: str | None = None,
+        rule: Any = None,
+        label_sets: Any = None,
+        attention: bool | str | list[str] = False,
     ) -> None:
         self._layer, self._labels = layer, labels
         self._exclude, self._outputs = excluded_ids(exclude), list(outputs)
@@ -116,6 +122,9 @@ class UnargmaxabilityTrainerCallback(TrainerCallback):
             "observe": observe,
             "most_gathered": most_gathered,
             "name": name,
+            "rule": rule,
+            "label_sets": label_sets,
+            "attention": attention,
         }
         self.monitor = Monitor(layer, **self._options)
         """Does the work; made anew when training starts."""

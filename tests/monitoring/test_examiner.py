@@ -10,8 +10,9 @@ from torch import nn
 
 from unarg_callback.errors import UnargError
 from unarg_callback.monitoring.budget import OverheadBudget
+from unarg_callback.monitoring.copies import Copy, NoLayer, Rows
 from unarg_callback.monitoring.examiner import Examiner
-from unarg_callback.monitoring.head import Copy, Head, NoLayer, Rows
+from unarg_callback.monitoring.head import Head
 from unarg_callback.monitoring.head_monitor import HeadMonitor
 from unarg_callback.monitoring.observation import Observation
 

@@ -13,7 +13,8 @@ from torch import nn
 from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import LayerError, UnargError
 from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.monitoring.head import Copy, Head, NoLayer
+from unarg_callback.monitoring.copies import Copy, NoLayer
+from unarg_callback.monitoring.head import Head
 from unarg_callback.monitoring.head import _in_order as in_order
 from unarg_callback.monitoring.head_monitor import HeadMonitor
 

@@ -15,6 +15,8 @@ from unarg_callback.report import Report
 BANDS = "unargmaxable classes: proven, and at most"
 """The category that holds the bands of all heads."""
 
+_KEYS = ("keys", "never_first", "undecided")
+
 LOWEST_EXPONENT = -10
 """Relative leads below ten to this power count as that; ``min_lead`` is above it by default."""
 
@@ -23,7 +25,13 @@ LEAD_EDGES: NDArray[np.float64] = np.linspace(LOWEST_EXPONENT, 0, 20 * -LOWEST_E
 LEAD_EDGES.flags.writeable = False
 
 
-def layout(heads: Sequence[str]) -> dict[str, dict[str, list[object]]]:
+KEYS = "attention: keys that no query can put first"
+"""The category of all attention layers."""
+
+
+def layout(
+    heads: Sequence[str], sets: Sequence[str] = (), attention: Sequence[str] = ()
+) -> dict[str, dict[str, list[object]]]:
     """One layout for all heads of a run, fit for ``SummaryWriter.add_custom_scalars``.
 
     First come the bands of all heads: the number of unargmaxable classes lies between those that
@@ -34,12 +42,16 @@ def layout(heads: Sequence[str]) -> dict[str, dict[str, list[object]]]:
 
     Args:
         heads: the head's part of each tag.
+        sets: of these, the heads whose label sets are checked.
+        attention: the attention layers' part of each tag.
 
     >>> list(layout(["generator"]))
     ['unargmaxable classes: proven, and at most', 'unarg: generator']
     """
     bands: dict[str, list[object]] = {head: _band(head) for head in heads}
-    return {BANDS: bands, **{f"unarg: {head}": _charts(head) for head in heads}}
+    charts = {f"unarg: {head}": _charts(head, head in sets) for head in heads}
+    keys = {layer: _lines([f"unarg_attention/{layer}/{n}" for n in _KEYS]) for layer in attention}
+    return {BANDS: bands, **charts, **({KEYS: keys} if keys else {})}
 
 
 def distribution_tag(head: str) -> str:
@@ -71,11 +83,13 @@ def _band(head: str) -> list[object]:
     return ["Margin", [f"unarg/{head}/{name}" for name in ("provable", "provable", "at_most")]]
 
 
-def _charts(head: str) -> dict[str, list[object]]:
+def _charts(head: str, sets: bool) -> dict[str, list[object]]:
     counts = [f"unarg/{head}/{name}" for name in ("potential", "provable", "undecided")]
     leads = [f"unarg_lead/{head}/{name}" for name in ("min", "p01", "p10", "p50")]
+    reach = [f"unarg_labels/{head}/{name}" for name in ("seen", "out_of_reach", "undecided")]
     return {
         "potential, provable, undecided": _lines(counts),
+        **({"label sets: seen, out of reach, undecided": _lines(reach)} if sets else {}),
         "leads / range of the logits: min, p01, p10, p50": _lines(leads),
         # Each has its own unit.
         "share of classes reused": _lines([f"unarg_cost/{head}/reused"]),

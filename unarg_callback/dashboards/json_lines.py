@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unarg_callback.dashboards.storage import append_line, read_bytes
 from unarg_callback.dashboards.tables import MAX_ROWS, ranked
 from unarg_callback.errors import UnargError
@@ -17,6 +19,7 @@ from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitoring.events import Event
 from unarg_callback.monitoring.finding import Finding
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report
 
@@ -78,6 +81,8 @@ def json_record(finding: Finding) -> dict[str, Any]:
                    ``status``, ``since_step``, ``rival``, ``rival_token``, ``duplicate_of``
     ``at_risk``    the first 50: ``class``, ``token``, ``lead`` and ``trend``, both relative to the
                    range of the logits
+    ``out_of_reach`` the first 50 label sets of training that are provably so: ``labels``,
+                   ``names``, ``rows``, ``since_step``
     ``notes``      what a reader should know besides
     ============== ================================================================================
 
@@ -101,6 +106,7 @@ def json_record(finding: Finding) -> dict[str, Any]:
         "events": [_event(event) for event in finding.events],
         "unargmaxable": [] if report is None else _unargmaxable(finding, report),
         "at_risk": [] if report is None else _at_risk(finding, report),
+        "out_of_reach": [] if finding.label_sets is None else _out_of_reach(finding.label_sets),
         "notes": [] if report is None else list(report.notes),
     }
     finite: dict[str, Any] = _finite(lines)
@@ -192,6 +198,21 @@ def _at_risk(finding: Finding, report: Report) -> list[dict[str, Any]]:
         }
         for entry in finding.at_risk[:MAX_ROWS]
     ]
+
+
+def _out_of_reach(found: LabelSetFinding) -> list[dict[str, Any]]:
+    rows, names = [], found.report.names
+    for at in found.out_of_reach[:MAX_ROWS].tolist():
+        members = np.flatnonzero(found.asked.sets[at])[:MAX_ROWS]
+        rows.append(
+            {
+                "labels": found.asked.ids[members].tolist(),
+                "names": None if names is None else [_short(names[i]) for i in members.tolist()],
+                "rows": int(found.asked.times[at]),
+                "since_step": int(found.since[at]),
+            }
+        )
+    return rows
 
 
 def _known(index: Any) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,9 @@ class TensorBoardDashboard:
         self.writer = writer
         self._heads = heads if callable(heads) else lambda: heads
         self._shown: list[str] = []
-        self._charted: list[str] = []
+        self._with_sets: list[str] = []
+        self._attention: list[str] = []
+        self._charted: tuple[list[str], ...] = ()
         self._scalars = scalars
         self._tables = TableMemory()
         self._histograms: dict[str, _Histograms] = {}
@@ -97,7 +99,7 @@ class TensorBoardDashboard:
         if self._scalars and not seen and self._has("add_scalar"):
             for tag, value in scalars(finding.head, finding.record).items():
                 self.writer.add_scalar(tag, value, global_step=step)
-        self._chart(finding.head)
+        self._chart(finding)
         tables = tables_of(finding)
         for tag in sorted(self._tables.changed(tables)):
             if self._has("add_text"):
@@ -119,15 +121,18 @@ class TensorBoardDashboard:
         if self._has("add_embedding"):
             write_projector(self.writer, finding, layer)
 
-    def _chart(self, head: str) -> None:
+    def _chart(self, finding: Finding) -> None:
         """Lay out the charts of all heads, once unless there are new ones."""
-        if head not in self._shown:
-            self._shown.append(head)
+        head, record = finding.head, finding.record
+        _note(self._shown, [head])
+        _note(self._with_sets, [head] if record.label_sets else [])
+        _note(self._attention, record.attention)
         heads = list(dict.fromkeys([*self._heads(), *self._shown]))
-        if heads != self._charted and self._has("add_custom_scalars"):
+        charted = (heads, list(self._with_sets), list(self._attention))
+        if charted != self._charted and self._has("add_custom_scalars"):
             # If this fails it isn't tried again: the charts are not worth a warning a check.
-            self._charted = heads
-            self.writer.add_custom_scalars(layout(heads))
+            self._charted = charted
+            self.writer.add_custom_scalars(layout(*charted))
 
     def _show_leads(self, finding: Finding) -> None:
         if finding.report is None or not self._has("add_histogram"):
@@ -140,3 +145,7 @@ class TensorBoardDashboard:
 
     def _has(self, method: str) -> bool:
         return callable(getattr(self.writer, method, None))
+
+
+def _note(known: list[str], names: Iterable[str]) -> None:
+    known.extend(name for name in names if name not in known)

@@ -7,9 +7,12 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from unarg_callback.geometry.proof import Status
 from unarg_callback.monitoring.early_warning import AtRisk
 from unarg_callback.monitoring.finding import Finding
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report, printable
 
@@ -17,6 +20,8 @@ MAX_ROWS = 50
 """Most classes that a table lists."""
 
 _SPACE = "\N{OPEN BOX}"
+_MOST_LABELS = 12
+"""Of a set."""
 _CARRIER = "\N{DOTTED CIRCLE}"
 _MOST_CHARACTERS = 48
 """Of a name; its width alone bounds nothing, as combining characters have none."""
@@ -44,23 +49,27 @@ class Table:
         columns: their headings.
         rows: a cell for each column, safe to print but not yet escaped for Markdown.
         more: how many rows were left out.
+        stable: the cell that rows are told apart by; None for all but the last.
     """
 
     caption: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...] = ()
     more: int = 0
+    stable: int | None = None
 
     @property
     def content(self) -> tuple[object, ...]:
         """What changes only when somebody appears, goes, or becomes decided."""
+        if self.stable is not None:
+            return (self.columns, frozenset(row[self.stable] for row in self.rows), self.more)
         return (self.columns, tuple(row[:-1] for row in self.rows), self.more)
 
     def markdown(self) -> str:
         """The table in Markdown; no name can end a cell, a row or the table, or start markup."""
         lines = ["\n\n".join(_escaped(sentence) for sentence in self.caption)]
         if self.rows:
-            right = {"class", "since step", "lead, % of range", "change a check"}
+            right = {"class", "rows", "since step", "lead, % of range", "change a check"}
             rule = ["---:" if column in right else ":---" for column in self.columns]
             cells = [self.columns, tuple(rule)]
             cells += [tuple(_escaped(cell) for cell in row) for row in self.rows]
@@ -124,6 +133,56 @@ def risk_table(
     return Table(caption, columns, rows)
 
 
+def sets_tag(head: str) -> str:
+    """Tag of the table of label sets."""
+    return f"unarg/{head}/label_sets"
+
+
+def sets_table(step: int, found: LabelSetFinding, limit: int = MAX_ROWS) -> Table:
+    """The table of the label sets of training that are out of reach, the most frequent first.
+
+    Args:
+        step: of the check.
+        found: what it found.
+        limit: most rows.
+    """
+    report, asked, numbers = found.report, found.asked, found.numbers()
+    lost = found.out_of_reach
+    caption = [
+        f"Step {step:,}: of {len(asked.sets):,} different label sets that training has seen, "
+        f"{len(lost):,} are provably out of reach and {int(numbers['undecided']):,} undecided, for "
+        f"inputs in {report.domain} and the rule {report.rule}. "
+        f"{numbers['rows_out_of_reach']:.1%} of the rows have a set out of reach."
+    ]
+    if not asked.exact:
+        caption.append(
+            "Every set that this head puts out is one of largest logits, so these proofs hold; but "
+            "a set that isn't listed may be out of reach as well."
+        )
+    if asked.left_out:
+        caption.append(f"{asked.left_out:,} rows are not counted: too many different sets.")
+    rows = tuple(
+        (
+            f"{int(asked.times[at]):,}",
+            _labels(found, at),
+            str(int(found.since[at])),
+        )
+        for at in lost[:limit].tolist()
+    )
+    columns = ("rows", "labels", "since step")
+    more = max(len(lost) - limit, 0)
+    return Table(tuple(caption), columns, rows, more, stable=1)
+
+
+def _labels(found: LabelSetFinding, at: int) -> str:
+    members, known = np.flatnonzero(found.asked.sets[at]).tolist(), found.report.names
+    ids = found.asked.ids.tolist()
+    names = [str(ids[i]) if known is None else visible(known[i]) for i in members]
+    listed = ", ".join(names[:_MOST_LABELS])
+    more = f" and {len(names) - _MOST_LABELS:,} more" if len(names) > _MOST_LABELS else ""
+    return f"{listed}{more}" if names else "(none)"
+
+
 def tables_of(finding: Finding) -> dict[str, Table]:
     """The tables of a check by tag; of one that was skipped only the first, which says why.
 
@@ -135,6 +194,8 @@ def tables_of(finding: Finding) -> dict[str, Table]:
     tables = {text_tag(finding.head): table(record, report, *since)}
     if report is not None:
         tables[risk_tag(finding.head)] = risk_table(record, report, finding.at_risk)
+    if finding.label_sets is not None:
+        tables[sets_tag(finding.head)] = sets_table(record.step, finding.label_sets)
     return tables
 
 

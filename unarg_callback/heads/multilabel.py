@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor, nn
 
 from unarg_callback.activations import ParameterError
 from unarg_callback.heads.named_maps import named_map
+from unarg_callback.heads.rule import rule_of
 from unarg_callback.heads.threshold import best_threshold
+from unarg_callback.label_sets import LabelHead
 from unarg_callback.losses import (
     SoftmaxLogLoss,
     SparsegenHingeLoss,
@@ -43,6 +46,9 @@ class MultilabelHead(nn.Module):
         loss: of (..., K) scores and label sets.
         threshold: at least 0.
 
+    Raises:
+        ParameterError: the threshold is negative.
+
     Examples:
         >>> import torch
         >>> head = MultilabelHead.named("sparsemax+huber", in_features=4, num_labels=3)
@@ -64,6 +70,8 @@ class MultilabelHead(nn.Module):
         threshold: float = 0.0,
     ) -> None:
         super().__init__()
+        if not threshold >= 0:
+            raise ParameterError(f"the threshold is {threshold}, expected at least 0")
         self.linear = nn.Linear(in_features, num_labels)
         self.map = map
         self.loss = loss
@@ -137,3 +145,27 @@ class MultilabelHead(nn.Module):
         """
         self.threshold.fill_(best_threshold(self.probabilities(z), target))
         return float(self.threshold)
+
+    def label_head(self, names: Sequence[str] | None = None) -> LabelHead:
+        """This head as it is now, for :func:`~unarg_callback.label_sets.verify_label_sets`.
+
+        Its rule is exact for sparsemax, sparsegen-lin, sparsehourglass and sum-normalization++ with
+        threshold 0, and for ``nn.Sigmoid``. For other maps that keep the order of the scores it is
+        :class:`~unarg_callback.label_sets.TopRule`, which they obey: what it proves out of reach
+        is, but what it calls attainable need not be.
+
+        Args:
+            names: K label names, or None.
+
+        Raises:
+            RuleError: the map ranks by ``|z|``, or its order isn't known.
+
+        Examples:
+            >>> from unarg_callback.label_sets import verify_label_sets
+            >>> head = MultilabelHead.named("sparsemax+huber", in_features=4, num_labels=3)
+            >>> verify_label_sets(head.label_head(), [[0, 2]]).counts["attainable"]
+            1
+        """
+        rule, _ = rule_of(self.map, float(self.threshold))
+        bias = None if self.linear.bias is None else self.linear.bias.detach()
+        return LabelHead(self.linear.weight.detach(), bias, rule, names=names)

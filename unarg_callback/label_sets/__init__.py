@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unarg_callback.label_sets.absolute import AbsoluteReport, verify_absolute
+from unarg_callback.absolute import AbsoluteReport, verify_absolute
 from unarg_callback.label_sets.head import LabelHead, LabelSetError
 from unarg_callback.label_sets.incremental import IncrementalLabelSets
 from unarg_callback.label_sets.proof import Combination, SetCertificate, SetStatus, SetWitness
@@ -14,6 +14,7 @@ from unarg_callback.label_sets.rules import (
     SparsehourglassRule,
     ThresholdRule,
     TopRule,
+    parse_rule,
 )
 from unarg_callback.label_sets.verification import check_label_set_proof, verify_label_sets
 
@@ -35,6 +36,7 @@ __all__ = [
     "ThresholdRule",
     "TopRule",
     "check_label_set_proof",
+    "parse_rule",
     "verify_absolute",
     "verify_label_sets",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -65,6 +65,8 @@ class IncrementalLabelSets:
         *,
         time_limit: float | None = None,
         activations: Tensor | ArrayLike | None = None,
+        domain: Domain | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> LabelSetReport:
         """Verify the sets for the head as it is now.
 
@@ -73,11 +75,14 @@ class IncrementalLabelSets:
             sets: multi-hot (n, K) or lists of label ids.
             time_limit: seconds after which no new work starts; what is left is undecided.
             activations: (n, d) inputs that were seen, as for :func:`verify_label_sets`.
+            domain: where the head's input may lie from now on, or None for where it might before.
+            stop: asked now and then; once it says yes, what is left is undecided.
 
         Raises:
             DomainError: the domain doesn't fit the head.
             LabelSetError: sets or activations don't.
         """
+        self._domain = domain or self._domain
         held, reason = self._held, self._why_cold
         if held is not None:
             was = held.sets.shape[1], held.points.shape[1]
@@ -95,6 +100,7 @@ class IncrementalLabelSets:
             activations=activations,
             held=held,
             notes=notes,
+            stop=stop,
         )
         self._why_cold = None
         return report

@@ -109,3 +109,38 @@ class SparsehourglassRule:
 
 
 Rule: TypeAlias = ThresholdRule | TopRule | SparsegenRule | SparsehourglassRule
+
+
+def parse_rule(text: str) -> Rule:
+    """The rule that a text names, as configuration files have it.
+
+    Args:
+        text: "threshold" or "threshold:T", "top", "sparsemax", "sparsegen:LAMBDA" or
+            "sparsehourglass:Q".
+
+    Raises:
+        RuleError: it names none, or the parameter is out of range.
+
+    >>> parse_rule("sparsegen:-3"), parse_rule("top")
+    (SparsegenRule(lambda_=-3.0), TopRule())
+    """
+    name, colon, parameter = (part.strip() for part in text.partition(":"))
+    try:
+        if name == "threshold":
+            return ThresholdRule(float(parameter) if colon else 0.0)
+        if name == "sparsegen" and colon:
+            return SparsegenRule(float(parameter))
+        if name == "sparsehourglass" and colon:
+            return SparsehourglassRule(float(parameter))
+    except ValueError as cause:
+        if isinstance(cause, RuleError):
+            raise
+        raise RuleError(f"rule is {text!r}; expected a number after the colon") from cause
+    if not colon and name == "top":
+        return TopRule()
+    if not colon and name == "sparsemax":
+        return SparsegenRule(0.0)
+    raise RuleError(
+        f"rule is {text!r}; expected 'threshold:T', 'top', 'sparsemax', 'sparsegen:LAMBDA' or "
+        "'sparsehourglass:Q'"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,7 @@ def run(
     activations: Tensor | ArrayLike | None,
     held: SetEvidence | None,
     notes: tuple[str, ...] = (),
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[LabelSetReport, SetEvidence]:
     """One check, from what is held if anything is; see :func:`verify_label_sets`."""
     begin = time.monotonic()
@@ -93,7 +94,7 @@ def run(
     distinct, position = _distinct(wanted)
     seen = None if activations is None else _points(activations, head.dim)
     with torch.no_grad(), plain_arithmetic(torch.device("cpu")):
-        limits = Limits(time_limit)
+        limits = Limits(time_limit, stop=stop)
         ledger = Ledger(Problem(head, domain, min_margin), distinct, limits)
         reuse = SetReuse() if held is None else SetReuse(True, *renew(ledger, held))
         if seen is not None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import logging
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -15,6 +12,7 @@ from numpy.typing import NDArray
 
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.proof import Status
+from unarg_callback.monitoring.import_path import resolved, told
 from unarg_callback.monitoring.warn import warn
 from unarg_callback.report import printable
 
@@ -216,7 +214,7 @@ class EventHandler:
             if not self._warned:
                 self._warned = True
                 warn(
-                    f"on_event failed with {_told(cause)}; training goes on, and "
+                    f"on_event failed with {told(cause)}; training goes on, and "
                     "later failures are not reported",
                     stacklevel=3,
                 )
@@ -245,54 +243,7 @@ def _resolved(on_event: Any) -> Callable[[Event], Any] | None:
     """The callable to call with each event, or None where there is none."""
     if on_event is None or (isinstance(on_event, str) and on_event in _ACTIONS):
         return None
-    function = _imported(on_event) if isinstance(on_event, str) else on_event
-    shown = _shown(on_event)
-    if not callable(function):
-        kind = type(function).__name__
-        raise UnargError(f"on_event is {shown}, of type {kind} and not callable; {_EXPECTED}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Some callables written in C have none.
-        return function
-    try:
-        signature.bind(None)
-    except TypeError as cause:
-        raise UnargError(
-            f"on_event is {shown}, which can't be called with one argument ({cause}); {_EXPECTED}"
-        ) from cause
-    return function
-
-
-def _imported(path: str) -> Any:
-    """What an import path leads to."""
-    separator = ":" if ":" in path else "."
-    module_name, _, attribute = path.rpartition(separator)
-    parts = [*module_name.split("."), *attribute.split(".")]
-    if not all(part.isidentifier() for part in parts):
-        raise UnargError(f"on_event is {_shown(path) if path else 'blank'}; {_EXPECTED}")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except (Exception, SystemExit) as cause:  # Importing runs the user's code.
-        raise UnargError(
-            f"on_event is {_shown(path)}, but {module_name} can't be imported "
-            f"({_told(cause)}); check its spelling, and that it is on the Python path"
-        ) from cause
-    try:
-        return operator.attrgetter(attribute)(found)
-    except Exception as cause:  # A module may compute its attributes.
-        raise UnargError(
-            f"on_event is {_shown(path)}, but {module_name} has no {attribute}; check its spelling"
-        ) from cause
-
-
-def _shown(on_event: object) -> str:
-    """An argument as an error shows it."""
-    return printable(repr(on_event), 100)
-
-
-def _told(cause: BaseException) -> str:
-    """What an exception says, on one line."""
-    return printable(f"{type(cause).__name__}: {cause}", 200)
+    return resolved("on_event", on_event, _EXPECTED)
 
 
 def _short(name: str) -> str:

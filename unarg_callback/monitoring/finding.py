@@ -9,6 +9,7 @@ from typing import Protocol
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.monitoring.early_warning import AtRisk
 from unarg_callback.monitoring.events import Event
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.report import Report
 
@@ -25,6 +26,7 @@ class Finding:
         provable_since: step since which each class has been proven unargmaxable.
         potential_since: the same for classes that the search left unproven.
         events: what changed.
+        label_sets: of a multilabel head, what was found of the label sets that training has seen.
     """
 
     head: str
@@ -34,6 +36,7 @@ class Finding:
     provable_since: Mapping[int, int] = field(default_factory=dict)
     potential_since: Mapping[int, int] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    label_sets: LabelSetFinding | None = None
 
 
 @dataclass(frozen=True)

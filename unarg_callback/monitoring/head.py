@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
@@ -17,9 +16,13 @@ from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import NotFiniteError, UnargError
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
+from unarg_callback.monitoring.copies import Copy, NoLayer, Rows
 from unarg_callback.monitoring.finding import Finding
+from unarg_callback.monitoring.head_labels import HeadLabels
 from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.observation import Observation
+from unarg_callback.monitoring.reading import linear_of
 from unarg_callback.monitoring.tags import head_name
 from unarg_callback.snapshots.snapshot import (
     FoundLayer,
@@ -39,43 +42,6 @@ MOST_GATHERED = 2**31
 """Bytes of a sharded layer that each rank can be expected to hold."""
 
 
-@dataclass(frozen=True)
-class NoLayer:
-    """Why there is no layer to check.
-
-    Args:
-        reason: one sentence.
-        not_finite: it has NaN or inf.
-    """
-
-    reason: str
-    not_finite: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The rows of a layer that this rank has, where the layer is too large to gather.
-
-    Args:
-        layer: the rows, or None where it has none.
-    """
-
-    layer: OutputLayer | None
-
-
-@dataclass(frozen=True, eq=False)
-class Copy:
-    """A layer as it was at one step, to be checked whenever there is time.
-
-    Args:
-        layer: the copy, or why there is none.
-        domain: where its input lies, or None for where it was assumed to.
-    """
-
-    layer: OutputLayer | Rows | NoLayer
-    domain: Domain | None = None
-
-
 class Head:
     """One output layer, its names, and its monitor.
 
@@ -90,6 +56,7 @@ class Head:
         observation: watches the layer's input, or None.
         most_gathered: bytes of a sharded layer that are gathered; a larger one is checked where its
             rows are.
+        labelling: how its logits are read, and the check of its label sets; None for classes alone.
     """
 
     def __init__(
@@ -104,8 +71,10 @@ class Head:
         device: str = "cpu",
         observation: Observation | None = None,
         most_gathered: int = MOST_GATHERED,
+        labelling: HeadLabels | None = None,
     ) -> None:
         self.choice = choice
+        self.labelling = labelling or HeadLabels()
         self.observation = observation
         self.monitor = monitor
         self.labels = labels
@@ -129,8 +98,9 @@ class Head:
         Raises:
             UnargError: they don't, or there is no such layer.
         """
-        found = find_layer(model, self.choice, bias=self._bias)
-        self._path, self._found = found.path, found
+        choice, path = linear_of(model, self.choice)
+        found = find_layer(model, choice, bias=self._bias)
+        self._path, self._found = found.path if path is None else path, found
         self._names = self._read_names(found.classes)
         # Whatever its weights hold: names and excluded ids are the user's.
         OutputLayer(torch.zeros(found.classes, 1), names=self._names, excluded=self._excluded)
@@ -139,6 +109,14 @@ class Head:
         self.monitor.head = self.name
         if self.observation is not None:
             self.observation.attach(found.module)
+        self.labelling.open(found)
+        self.monitor.by_size = self.labelling.by_size
+
+    def close(self) -> None:
+        """Watch inputs and targets no longer."""
+        if self.observation is not None:
+            self.observation.detach()
+        self.labelling.close()
 
     def describe(self, names: Sequence[str] | None, excluded: Iterable[int]) -> None:
         """From the next snapshot on classes have these names, and these take no part."""
@@ -161,8 +139,16 @@ class Head:
         if self.observation is not None and found.module is not self._found.module:
             self.observation.attach(found.module)
         self._found = found
+        self.labelling.follow(found)
+        self.monitor.by_size = self.labelling.by_size
         try:
-            return self._rows(found, ranks) or take_snapshot(
+            rows = self._rows(found, ranks)
+            if rows is not None and self.monitor.by_size:
+                return NoLayer(
+                    "classes ranked by |z| can't be checked where their rows are; raise "
+                    "most_gathered, so that the layer is gathered"
+                )
+            return rows or take_snapshot(
                 found, names=self._names, excluded=self._excluded, device=self._device
             )
         except NotFiniteError as cause:
@@ -206,6 +192,8 @@ class Head:
         due: int,
         time_limit: float | None,
         stop: Callable[[], bool] | None = None,
+        beside: Mapping[str, Any] | None = None,
+        sets: LabelSetFinding | None = None,
     ) -> Finding:
         """Check a copy, or record why there is none. A collective for rows."""
         monitor, layer = self.monitor, copy.layer
@@ -213,11 +201,23 @@ class Head:
             monitor.skip(step, layer.reason, not_finite=layer.not_finite)
         elif isinstance(layer, Rows):
             monitor.check_rows(
-                layer.layer, ranks, step, due=due, time_limit=time_limit, domain=copy.domain
+                layer.layer,
+                ranks,
+                step,
+                due=due,
+                time_limit=time_limit,
+                domain=copy.domain,
+                beside=beside,
             )
         else:
             monitor.check(
-                layer, step, due=due, time_limit=time_limit, domain=copy.domain, stop=stop
+                layer,
+                step,
+                due=due,
+                time_limit=time_limit,
+                domain=copy.domain,
+                stop=stop,
+                beside=beside,
             )
         record = monitor.records[-1]
         return Finding(
@@ -228,13 +228,27 @@ class Head:
             provable_since=monitor.provable_since,
             potential_since=monitor.potential_since,
             events=monitor.last_events,
+            label_sets=sets,
         )
+
+    def examine_sets(
+        self,
+        copy: Copy,
+        step: int,
+        time_limit: float | None,
+        stop: Callable[[], bool] | None = None,
+    ) -> LabelSetFinding | None:
+        """Check the label sets of a copy; None where there is nothing to check."""
+        domain = copy.domain or self.monitor.domain
+        return self.labelling.check(copy, step, domain, time_limit, stop)
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on: tensors and builtins."""
         state = self.monitor.state_dict()
         if self.observation is not None:
             state["observation"] = self.observation.state_dict()
+        if self.labelling.monitor is not None:
+            state["label_sets"] = self.labelling.monitor.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -243,6 +257,9 @@ class Head:
             self.observation.load_state_dict(state["observation"])
             self.monitor.domain = self.observation.domain or self.monitor.domain
         self.monitor.load_state_dict(state)
+        if self.labelling.monitor is not None:
+            saved = state.get("label_sets")
+            self.labelling.monitor.load_state_dict(saved if isinstance(saved, Mapping) else {})
 
     def __getstate__(self) -> dict[str, Any]:
         # It holds the model.

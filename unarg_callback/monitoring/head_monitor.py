@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from unarg_callback.absolute import folded, mirrored
 from unarg_callback.continuity import DAMAGED
 from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.distributed.row_sharded import verify_rows
@@ -91,6 +92,8 @@ class HeadMonitor:
         self.domain = Domain.of(domain)
         self.time_limit = time_limit
         self.head = head
+        self.by_size = False
+        """Whether classes are ranked by the size of their logits, of either sign."""
         self.handler = EventHandler.of(on_event)
         self.last_report: Report | None = None
         """What the last check found; it is not part of the saved state."""
@@ -136,6 +139,7 @@ class HeadMonitor:
         time_limit: float | None = None,
         domain: Domain | None = None,
         stop: Callable[[], bool] | None = None,
+        beside: Mapping[str, Any] | None = None,
     ) -> CheckRecord:
         """Verify the layer, starting from the last check's proofs, and record the outcome.
 
@@ -150,11 +154,17 @@ class HeadMonitor:
             time_limit: seconds for this check, beside those for each; or None.
             domain: where the layer's input may lie from now on, or None for where it might before.
             stop: asked now and then; once it says yes, the check ends and the rest is undecided.
+            beside: fields of the record about what else was checked at this step.
         """
         self.domain = domain or self.domain
         limit = self._limit(time_limit)
-        report = self._verifier.update(layer, time_limit=limit, domain=self.domain, stop=stop)
-        return self._record(report, step, due)
+        layer_checked = mirrored(layer) if self.by_size else layer
+        report = self._verifier.update(
+            layer_checked, time_limit=limit, domain=self.domain, stop=stop
+        )
+        if self.by_size:
+            report = folded(report, layer.names)
+        return self._record(report, step, due, beside)
 
     def check_rows(
         self,
@@ -165,6 +175,7 @@ class HeadMonitor:
         due: int | None = None,
         time_limit: float | None = None,
         domain: Domain | None = None,
+        beside: Mapping[str, Any] | None = None,
     ) -> CheckRecord:
         """Verify a layer whose rows are divided among ranks, as :meth:`check` does. A collective.
 
@@ -178,18 +189,20 @@ class HeadMonitor:
             due: likewise.
             time_limit: likewise; that of rank 0 counts.
             domain: likewise.
+            beside: likewise.
         """
         self.domain = domain or self.domain
         limit = ranks.broadcast(self._limit(time_limit))
         report = verify_rows(rows, ranks, self.domain, time_limit=limit, earlier=self._earlier_rows)
         self._earlier_rows = report
-        return self._record(report, step, due)
+        return self._record(report, step, due, beside)
 
     def moved(self, layer: OutputLayer) -> bool:
         """Whether a layer has other numbers than the one that was checked last, if any was."""
         last = self._verifier.layer
         if last is None:
             return False
+        layer = mirrored(layer) if self.by_size else layer
         pairs = ((last.weight, layer.weight), (last.bias, layer.bias))
         return any(
             (one is None) != (other is None)
@@ -306,15 +319,19 @@ class HeadMonitor:
         self.__dict__.update(state)
         self._recording = threading.Lock()
 
-    def _record(self, report: Report, step: int, due: int | None) -> CheckRecord:
+    def _record(
+        self, report: Report, step: int, due: int | None, beside: Mapping[str, Any] | None
+    ) -> CheckRecord:
         with self._recording:
             self._fit_to(report.classes, report.dim)
-            record = self._recorded(report, step, step if due is None else due)
+            record = self._recorded(report, step, step if due is None else due, beside or {})
         # Whoever hears of an event may ask for the state.
         self.handler.handle(self.last_events)
         return record
 
-    def _recorded(self, report: Report, step: int, due: int) -> CheckRecord:
+    def _recorded(
+        self, report: Report, step: int, due: int, beside: Mapping[str, Any]
+    ) -> CheckRecord:
         was_provable = self._provable.steps
         argmaxable = set(report.ids(Status.ARGMAXABLE).tolist())
         returned = sum(index in argmaxable for index in was_provable)
@@ -354,6 +371,7 @@ class HeadMonitor:
             lost=lost,
             forewarned=warned,
             leads=self._history.quantiles(),
+            **beside,
         )
         self.records.append(record)
         return record

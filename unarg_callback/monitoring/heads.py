@@ -8,9 +8,11 @@ from typing import Any
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.monitoring.head import Head
+from unarg_callback.monitoring.head_labels import HeadLabels
 from unarg_callback.monitoring.head_monitor import HeadMonitor
 from unarg_callback.monitoring.observation import Observation, observed_margin
-from unarg_callback.monitoring.settings import excluded_ids, for_head
+from unarg_callback.monitoring.reading import given_rule
+from unarg_callback.monitoring.settings import excluded_ids, for_head, label_sets
 
 
 def make_heads(
@@ -26,7 +28,8 @@ def make_heads(
 
     Args:
         choices: (name or None, layer) of each.
-        given: "labels", "domain", "exclude" and "bias", each for all heads or by head.
+        given: "labels", "domain", "exclude", "bias", "rule" and "label_sets", each for all heads
+            or by head.
         device: where snapshots go and searches run.
         options: of each :class:`HeadMonitor`.
         observe: whether inputs are watched even where the domain doesn't follow them.
@@ -58,6 +61,7 @@ def make_heads(
                 bias=own["bias"],
                 device=device,
                 observation=Observation(margin) if observed else None,
+                labelling=HeadLabels(given_rule(own["rule"]), label_sets(own["label_sets"])),
                 most_gathered=most_gathered,
             )
         )

@@ -21,9 +21,10 @@ from unarg_callback.monitoring.finding import Finding, Outcome, Output
 from unarg_callback.monitoring.head import MOST_GATHERED, Head
 from unarg_callback.monitoring.head_monitor import HeadMonitor
 from unarg_callback.monitoring.heads import make_heads
+from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.publisher import Publisher
 from unarg_callback.monitoring.record import CheckRecord
-from unarg_callback.monitoring.settings import flag, head_choices, seconds, whole
+from unarg_callback.monitoring.settings import attention_watch, flag, head_choices, seconds, whole
 from unarg_callback.monitoring.tags import scalars
 from unarg_callback.report import Report
 from unarg_callback.snapshots.undisturbed import undisturbed
@@ -78,9 +79,20 @@ class Monitor:
         most_gathered: bytes of a layer sharded over ranks that each rank may be given whole. The
             rows of a larger one are checked where they are, if they are divided in order.
         name: the head's name in tags.
+        rule: how the logits are read. None: as a :class:`~unarg_callback.heads.MultilabelHead` that
+            the layer belongs to says, else the largest is the prediction. "absolute": the largest
+            in size, of either sign. "threshold:T", "top", "sparsemax", "sparsegen:LAMBDA",
+            "sparsehourglass:Q", or a rule of :mod:`unarg_callback.label_sets`: how they make a set
+            of labels.
+        label_sets: sets of labels to check as well: multi-hot, or lists of label ids; or a function
+            of a training batch that returns them (see :meth:`see`), or its import path. None: the
+            targets that the loss of a ``MultilabelHead`` gets while it trains. False: none.
+        attention: count the keys of a batch that no query can put first, for all layers of
+            ``SparseAttention`` and ``nn.MultiheadAttention``, or those at a list of paths.
         outputs: where findings go.
 
-    ``labels``, ``domain``, ``exclude`` and ``bias`` may be dictionaries by head.
+    ``labels``, ``domain``, ``exclude``, ``bias``, ``rule`` and ``label_sets`` may be dictionaries
+    by head.
 
     Raises:
         UnargError: an argument can't be read.
@@ -114,6 +126,9 @@ class Monitor:
         observe: bool = False,
         most_gathered: int = MOST_GATHERED,
         name: str | None = None,
+        rule: Any = None,
+        label_sets: Any = None,
+        attention: bool | str | Sequence[str] = False,
         outputs: Sequence[Output] = (),
     ) -> None:
         if on_error not in get_args(OnError):
@@ -130,7 +145,14 @@ class Monitor:
         self._handler = EventHandler.of(on_event)
         heads = make_heads(
             head_choices(layer, name),
-            {"labels": labels, "domain": domain, "exclude": exclude, "bias": bias},
+            {
+                "labels": labels,
+                "domain": domain,
+                "exclude": exclude,
+                "bias": bias,
+                "rule": rule,
+                "label_sets": label_sets,
+            },
             device or "cpu",
             {
                 "patience": None if patience is None else whole("patience", patience),
@@ -142,7 +164,9 @@ class Monitor:
         OverheadBudget(max_overhead)  # Refuses what is no share.
         share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
         self.budget = OverheadBudget(None if background else share, credit=_CREDIT)
-        self._examiner = Examiner(heads, self.budget, divided=not background)
+        self._examiner = Examiner(
+            heads, self.budget, divided=not background, attention=attention_watch(attention)
+        )
         self._schedule = Schedule(Cadence(whole("every_n_steps", every_n_steps)), self.budget)
         self._background: Background[tuple[Finding, ...]] | None = (
             Background() if background else None
@@ -173,6 +197,12 @@ class Monitor:
             for head in self._examiner.heads
             if head.observation is not None
         }
+
+    @property
+    def label_sets(self) -> dict[str, LabelSetFinding]:
+        """What the last check of label sets found, proofs included, by the head's name."""
+        found = {head.name: head.labelling.last for head in self._examiner.heads}
+        return {name: finding for name, finding in found.items() if finding is not None}
 
     @property
     def labels(self) -> Any:
@@ -252,6 +282,28 @@ class Monitor:
             return self.start(model, step)
         return self._guarded(step, lambda: self._visit(model, step))
 
+    def see(self, batch: Any) -> None:
+        """Hand a training batch to the functions given as ``label_sets``.
+
+        Call it once a batch, where there are any. Not a collective.
+        """
+        if self._running and self.retired is None:
+            for head in self._examiner.heads:
+                head.labelling.see(batch)
+
+    def pause(self) -> None:
+        """Leave attention layers alone while the model is evaluated; not a collective.
+
+        A hook keeps ``nn.TransformerEncoderLayer`` from the fast path that it has there.
+        """
+        if self._running:
+            self._examiner.pause()
+
+    def resume(self) -> None:
+        """Watch them again."""
+        if self._running:
+            self._examiner.resume()
+
     def due(self, step: int) -> bool:
         """Whether a check is due at this step, or has been waiting for time; the same on all ranks.
 
@@ -323,6 +375,7 @@ class Monitor:
         """Forget what is known of the layers, as before the first check; the records stay."""
         for head in self._examiner.heads:
             head.monitor.forget()
+            head.labelling.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on, proofs included: tensors and builtins.
@@ -421,6 +474,9 @@ class Monitor:
             self._tell_late(due, step)
             for name, told in examiner.left_domains().items():
                 self.publisher.warn_once(f"domain of {name}", f"head {name}: {told}")
+            if self._before is not None:  # Before the first step there is nothing to see.
+                for what, told in examiner.unseen(copies).items():
+                    self.publisher.warn_once(what, told)
             beside = self._background is not None and not examiner.scattered(copies)
             if self._background is not None and beside and not final:
                 stop = self._background.stopping

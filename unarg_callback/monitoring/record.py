@@ -36,6 +36,9 @@ class CheckRecord:
         lost: classes argmaxable when last decided and provably unargmaxable now.
         forewarned: of these, how many the check before had listed as at risk.
         leads: quantiles of the relative leads of argmaxable classes.
+        label_sets: of a multilabel head, numbers of the label sets that training has seen; see
+            :meth:`LabelSetFinding.numbers`.
+        attention: of the first head, numbers of the keys of each attention layer that is watched.
         skipped: why there was no check (all counts are then 0), or None.
     """
 
@@ -63,6 +66,8 @@ class CheckRecord:
     lost: int = 0
     forewarned: int = 0
     leads: dict[str, float] = field(default_factory=dict)
+    label_sets: dict[str, float] = field(default_factory=dict)
+    attention: dict[str, dict[str, float]] = field(default_factory=dict)
     skipped: str | None = None
 
     def to_dict(self) -> dict[str, Any]:

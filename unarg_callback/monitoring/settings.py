@@ -6,11 +6,20 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from numpy import ndarray
+from torch import Tensor, nn
 
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import parse_ids
+from unarg_callback.monitoring.attention_watch import AttentionWatch
 from unarg_callback.monitoring.head import LayerChoice
+from unarg_callback.monitoring.import_path import resolved
+from unarg_callback.monitoring.label_set_monitor import LabelSetMonitor
+
+_SETS = (
+    "expected multi-hot sets, lists of label ids, a function of a training batch that returns "
+    "them, or its import path"
+)
 
 
 def head_choices(layer: Any, name: str | None) -> list[tuple[str | None, LayerChoice]]:
@@ -137,6 +146,43 @@ def excluded_ids(value: str | int | Iterable[int] | None) -> tuple[int, ...]:
         except TypeError as cause:
             raise UnargError(f"exclude is {value!r}; expected a list of ids") from cause
     return () if value is None else parse_ids(str(value))
+
+
+def label_sets(value: Any) -> LabelSetMonitor | None:
+    """A monitor of label sets for what the user gave; None for none.
+
+    Args:
+        value: None or True for the targets that a multilabel head's loss gets; False for nothing;
+            the sets; or a function of a training batch that returns them, or its import path.
+
+    Raises:
+        UnargError: it is none of these.
+    """
+    if value is False:
+        return None
+    if value is None or value is True:
+        return LabelSetMonitor()
+    if isinstance(value, str) or callable(value):
+        return LabelSetMonitor(resolved("label_sets", value, _SETS))
+    if not isinstance(value, Tensor | ndarray | Sequence) or isinstance(value, bytes):
+        raise UnargError(f"label_sets is of type {type(value).__name__}; {_SETS}")
+    return LabelSetMonitor(value)
+
+
+def attention_watch(value: Any) -> AttentionWatch | None:
+    """A watch of the attention layers that the user asked for; None for none.
+
+    Raises:
+        UnargError: it isn't True, False, or attribute paths.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return AttentionWatch()
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str) for path in paths):
+        raise UnargError(f"attention is {value!r}; expected True, False, or attribute paths")
+    return AttentionWatch(tuple(paths))
 
 
 def _choice(layer: Any) -> LayerChoice:

@@ -44,7 +44,19 @@ def scalars(head: str, record: CheckRecord) -> dict[str, float]:
         f"unarg_cost/{head}/reused": _reused(record),
         f"unarg_cost/{head}/late_steps": float(record.step - record.due),
         **{f"unarg_lead/{head}/{name}": value for name, value in record.leads.items()},
+        **{_labels_tag(head, name): value for name, value in record.label_sets.items()},
+        **{
+            f"unarg_attention/{layer}/{name}": value
+            for layer, numbers in record.attention.items()
+            for name, value in numbers.items()
+        },
     }
+
+
+def _labels_tag(head: str, name: str) -> str:
+    if name == "seconds":
+        return f"unarg_cost/{head}/label_sets_seconds"
+    return f"unarg_labels/{head}/{name}"
 
 
 def _reused(record: CheckRecord) -> float:

@@ -22,6 +22,11 @@ from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report
 from unarg_callback.verification import verify
 
+_NOTE = (
+    "Classes are ranked by the size of their logits, of either sign: proofs are about the layer "
+    "with rows W, -W, where class C + t is t with a negative logit."
+)
+
 
 def mirrored(layer: OutputLayer) -> OutputLayer:
     """The layer of 2C classes with rows ``W, -W`` and biases ``b, -b``."""
@@ -65,6 +70,42 @@ class AbsoluteReport:
         )
         lead = np.where(status == Status.UNDECIDED, np.nan, counted.max(0))
         return cls(status, lead, report)
+
+
+def folded(report: Report, names: tuple[str, ...] | None) -> Report:
+    """A report on the C classes themselves, from that on their :func:`mirrored` layer.
+
+    What a class has twice is told by the sign that leads where one does, else by the positive one.
+    The proofs stay those of the mirrored layer, and a note says so.
+
+    Args:
+        report: on the mirrored layer.
+        names: C class names, or None.
+    """
+    verdicts = AbsoluteReport.of(report)
+    classes = len(verdicts.status)
+    both = report.status.reshape(2, -1)
+    leads = np.where(both == Status.ARGMAXABLE, report.lead.reshape(2, -1), -np.inf)
+    # Of equal leads, as mirror images have without a bias, the positive sign's.
+    at = leads.argmax(0), np.arange(classes)
+    # Of equal rows the lowest has a number below C for one of the signs.
+    equal, own = report.duplicate_of.reshape(2, -1), np.arange(classes)
+    twins = np.where((equal < 0) | (equal >= classes) | (equal == own), classes, equal).min(0)
+    rivals = np.where(report.rival < 0, -1, report.rival % classes).reshape(2, -1)[at]
+    undecided = verdicts.status == Status.UNDECIDED
+    return replace(
+        report,
+        status=verdicts.status,
+        lead=verdicts.lead,
+        measured=report.measured.reshape(2, -1)[at],
+        reflections=report.reflections.reshape(2, -1).sum(0),
+        rival=np.where(rivals == own, -1, rivals),
+        duplicate_of=np.where(twins == classes, -1, twins),
+        potential=np.logical_and(*report.potential.reshape(2, -1)),
+        age=np.where(undecided, report.age.reshape(2, -1).max(0), 0),
+        names=names,
+        notes=(*report.notes, _NOTE),
+    )
 
 
 def verify_absolute(
