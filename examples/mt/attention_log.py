@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 from torch import Tensor, nn
 
-from mt.data import BOS, EOS, PAD, Batch, TranslationData
+from mt.data import BOS, EOS, PAD, Batch, Example, TranslationData, collate
 from mt.heat_map import draw
 from mt.model import Translator
 
@@ -25,11 +25,18 @@ class AttentionLog(pl.Callback):
     decoder's input are the references.
 
     Args:
-        sentences: how many sentences of the first batch are drawn: its longest.
+        sentences: how many sentences are drawn.
+        tokens: those whose sources and targets are nearest to this length.
     """
 
-    def __init__(self, sentences: int = 2) -> None:
+    def __init__(self, sentences: int = 2, tokens: int = 10) -> None:
         self.sentences = sentences
+        self.tokens = tokens
+        self._drawn: list[Example] = []
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Forget the sentences of the last validation."""
+        self._drawn = []
 
     def on_validation_batch_end(
         self,
@@ -40,34 +47,31 @@ class AttentionLog(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Log a batch's support, and draw the first batch's longest sentences."""
+        """Log a batch's support, and keep the sentences to draw."""
         if trainer.sanity_checking:
             return
         assert isinstance(pl_module, Translator)
-        weights = cross_attention(pl_module, batch)
-        target = batch.target[:, 1:] != PAD
-        rows = int(target.sum())
-        for number, layer in enumerate(weights):
-            support = (layer > 0).sum(-1).float().mean(1)[target].mean()
-            pl_module.log(f"attention/support/layer_{number}", support, batch_size=rows)
-        lengths = (batch.source != PAD).sum(-1, keepdim=True).expand_as(target)[target]
-        pl_module.log("attention/length", lengths.float().mean(), batch_size=rows)
-        if batch_idx == 0:
-            self._draw(trainer, batch, weights)
+        nonzero, lengths = support(cross_attention(pl_module, batch), batch)
+        for number, mean in enumerate(nonzero.mean(1)):
+            tag = f"attention/support/layer_{number}"
+            pl_module.log(tag, mean, batch_size=len(lengths))
+        pl_module.log("attention/length", lengths.mean(), batch_size=len(lengths))
+        self._drawn = nearest([*self._drawn, *unpadded(batch)], self.tokens, self.sentences)
 
-    def _draw(self, trainer: pl.Trainer, batch: Batch, weights: list[Tensor]) -> None:
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw."""
+        assert isinstance(pl_module, Translator)
         data = trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, TranslationData)
         boards = [log.experiment for log in trainer.loggers if isinstance(log, TensorBoardLogger)]
-        longest = (batch.source != PAD).sum(-1).argsort(descending=True, stable=True)
-        for place, i in enumerate(longest[: self.sentences].tolist()):
-            source = pieces(data.source, batch.source[i])
-            target = pieces(data.target, batch.target[i, 1:])
-            for number, layer in enumerate(weights):
-                shown = layer[i, :, : len(target), : len(source)].float().cpu()
+        for place, sentence in enumerate(self._drawn):
+            batch = collate([sentence]).to(pl_module.device)
+            source = pieces(data.source, batch.source[0])
+            target = pieces(data.target, batch.target[0, 1:])
+            for number, layer in enumerate(cross_attention(pl_module, batch)):
                 for board in boards:
                     tag = f"attention/sentence_{place}/layer_{number}"
-                    draw(board, tag, shown, source, target, trainer.global_step)
+                    draw(board, tag, layer[0].float().cpu(), source, target, trainer.global_step)
 
 
 def cross_attention(model: Translator, batch: Batch) -> list[Tensor]:
@@ -77,6 +81,43 @@ def cross_attention(model: Translator, batch: Batch) -> list[Tensor]:
     with torch.no_grad(), _weights_kept(modules, found):
         model(batch.source, batch.target[:, :-1])
     return found
+
+
+def support(weights: list[Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+    """How many source tokens are attended to at each of the batch's N target tokens.
+
+    Args:
+        weights: from :func:`cross_attention`.
+        batch: the same batch.
+
+    Returns:
+        (layers, N) float32, the number of nonzero weights, a mean over heads, and (N,) float32, the
+        number of source tokens that there are.
+    """
+    target = batch.target[:, 1:] != PAD
+    nonzero = [(layer > 0).sum(-1).float().mean(1)[target] for layer in weights]
+    lengths = (batch.source != PAD).sum(-1, keepdim=True).expand_as(target)[target]
+    return torch.stack(nonzero), lengths.float()
+
+
+def unpadded(batch: Batch) -> list[Example]:
+    """Token ids of each of a batch's pairs."""
+    rows = zip(batch.source.tolist(), batch.target.tolist(), strict=True)
+    return [
+        ([i for i in source if i != PAD], [i for i in target if i != PAD])
+        for source, target in rows
+    ]
+
+
+def nearest(examples: Sequence[Example], tokens: int, number: int) -> list[Example]:
+    """Return the ``number`` pairs whose heat maps are nearest to ``tokens`` high and wide."""
+
+    def distance(example: Example) -> int:
+        source, target = example
+        # The first of the target is the start symbol, which is not predicted.
+        return abs(len(source) - tokens) + abs(len(target) - 1 - tokens)
+
+    return sorted(examples, key=distance)[:number]
 
 
 def pieces(vocabulary: Any, ids: Tensor) -> list[str]:

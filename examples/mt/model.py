@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytorch_lightning as pl
 import sacrebleu
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mt.data import BOS, EOS, PAD, Batch, TranslationData
+from mt.output_layers import as_computed, constrain
 from unarg_callback.heads import SparseAttention
 
 
@@ -42,6 +44,9 @@ class Translator(pl.LightningModule):
         attention_lambda: of sparsegen, below 1; the larger, the fewer source tokens are attended.
         attention_q: of sparsecone and sparsehourglass.
         attention_learnable: learn lambda or q, for each head its own.
+        output_layer: one of ``OUTPUT_LAYERS``: "linear", or a layer all of whose classes can win.
+        output_scale: its length, scale or radius; default sqrt(output_width), which is about how
+            long its inputs are.
     """
 
     def __init__(
@@ -61,6 +66,8 @@ class Translator(pl.LightningModule):
         attention_lambda: float = 0.0,
         attention_q: float = 1.0,
         attention_learnable: bool = False,
+        output_layer: str = "linear",
+        output_scale: float | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
@@ -86,6 +93,7 @@ class Translator(pl.LightningModule):
         self.generator.weight = self.target_embedding.weight
         self.dropout = nn.Dropout(dropout)
         self._reset_embeddings()
+        constrain(self.generator, output_layer, output_scale)
         if attention is not None:
             # Last, so that all other parameters start as they do without.
             for layer in self.decoder.layers:
@@ -189,6 +197,16 @@ class Translator(pl.LightningModule):
         optimizer = torch.optim.Adam(self.parameters(), lr=self.learning_rate, betas=(0.9, 0.98))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save the output layer as it computes, too, to be checked without the model."""
+        checkpoint["state_dict"] |= as_computed(self.generator, "generator")
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leave out what :meth:`on_save_checkpoint` added."""
+        own = self.state_dict().keys()
+        state = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {name: state[name] for name in state if name in own}
 
     def _rate(self, step: int) -> float:
         warm = max(self.warmup_steps, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ pytest.importorskip("jsonargparse", reason=REASON)
 pytest.importorskip("jupyterlab_language_pack_fr_FR", reason=REASON)
 
 import mt.heat_map
-from mt.attention_log import cross_attention, pieces
+from mt.attention_log import cross_attention, nearest, pieces, support, unpadded
 from mt.data import BOS, EOS, PAD, Batch
-from mt.heat_map import figure, image
+from mt.heat_map import Sentence, figure, image
 from mt.model import Translator
 from unarg_callback.heads import SparseAttention
 
@@ -81,19 +83,60 @@ def test_pieces_are_named_without_padding() -> None:
     assert pieces(Vocabulary(), torch.tensor([BOS, 7, EOS, PAD])) == ["<s>", "p7", "</s>"]
 
 
-def test_the_image_is_black_where_the_weight_is_1() -> None:
-    weights = torch.tensor([[[1.0, 0.0]], [[0.0, 0.5]]])
+def test_support_counts_nonzeros_where_there_is_a_target() -> None:
+    # 2 heads, 3 target tokens, 5 source tokens; the second pair has one target token less.
+    weights = torch.zeros(2, 2, 3, 5)
+    weights[..., 0] = 1.0
+    weights[0, 0, 0] = 0.2
+    weights[1, :, 2] = 0.2
+    nonzero, lengths = support([weights, weights > 0], batch())
+    assert nonzero.tolist() == [[3, 1, 1, 1, 1]] * 2
+    assert lengths.tolist() == [5, 5, 5, 3, 3]
+
+
+def test_in_the_image_only_0_is_white_and_1_is_black() -> None:
+    weights = torch.tensor([[[1.0, 0.0]], [[1e-9, 0.5]]])
     drawn = image(weights)
     assert drawn.shape == (1, 12 + 2, 2 * (24 + 2))
-    assert drawn[0, 6, [6, 20, 32, 45]].tolist() == [0.0, 1.0, 1.0, 0.5]
+    assert drawn[0, 6, [6, 20, 32, 45]].tolist() == pytest.approx([0.0, 1.0, 0.8, 0.4])
 
 
-def test_the_figure_has_a_panel_a_head_with_names() -> None:
+def drawn_colours(axes: Any) -> Any:
+    (shown,) = axes.images
+    return shown.to_rgba(shown.get_array())[..., :3]
+
+
+def test_the_figure_has_a_panel_a_map_and_a_row_a_sentence_with_names() -> None:
     pytest.importorskip("matplotlib", reason="the extra `plots` isn't installed")
-    drawn = figure(torch.rand(2, 3, 2), ["a", "b"], ["x", "y", "z"])
-    assert len(drawn.axes) == 2
-    assert [label.get_text() for label in drawn.axes[0].get_xticklabels()] == ["a", "b"]
-    assert [label.get_text() for label in drawn.axes[0].get_yticklabels()] == ["x", "y", "z"]
+    first = Sentence(["▁a", "b"], ["x", r"$\foo$", "z"], list(torch.rand(2, 3, 2)))
+    second = Sentence(["c"], ["u"], list(torch.rand(2, 1, 1)))
+    drawn = figure(["one", "two"], [first, second], columns=2)
+    *panels, bar = drawn.axes
+    assert [axes.get_title() for axes in panels] == ["one", "two"] * 2
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["_a", "b"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["x", r"$\foo$", "z"]
+    assert [label.get_text() for label in panels[3].get_xticklabels()] == ["c"]
+    assert "0 is white" in bar.get_ylabel()
+    drawn.savefig(io.BytesIO())  # The dollars don't start a formula, which this one would break.
+
+
+def test_panels_of_a_sentence_are_wrapped() -> None:
+    pytest.importorskip("matplotlib", reason="the extra `plots` isn't installed")
+    sentence = Sentence(["a"], ["x"], list(torch.rand(3, 1, 1)))
+    *panels, _ = figure(["one", "two", "three"], [sentence], columns=2).axes
+    grid = [axes.get_subplotspec() for axes in panels]
+    assert [(at.rowspan.start, at.colspan.start) for at in grid] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_in_the_figure_only_0_is_white_and_more_is_darker() -> None:
+    pytest.importorskip("matplotlib", reason="the extra `plots` isn't installed")
+    weights = torch.tensor([[0.0, 1e-9, 0.5, 1.0]])
+    axes = figure(["map"], [Sentence(list("abcd"), ["x"], [weights])], columns=1).axes[0]
+    zero, least, half, one = drawn_colours(axes)[0].mean(-1)
+    assert axes.get_facecolor()[:3] == (1, 1, 1)
+    assert zero in (0, 1)  # Masked: what is seen is the panel's white.
+    assert axes.images[0].get_array().mask.tolist() == [[True, False, False, False]]
+    assert 0.9 > least > half > one
 
 
 @pytest.mark.parametrize("with_matplotlib", [True, False])
@@ -124,3 +167,21 @@ def test_a_config_line_trains_with_it_and_logs_it(
     (length,) = [event.value for event in events.Scalars("attention/length")]
     assert 1 <= support < length
     assert events.Tags()["images"] == [f"attention/sentence_{i}/layer_0" for i in range(2)]
+
+
+def test_the_pairs_nearest_to_a_length_are_drawn() -> None:
+    assert unpadded(batch()) == [
+        ([5, 6, 7, 8, EOS], [BOS, 4, 5, EOS]),
+        ([9, 10, EOS], [BOS, 6, EOS]),
+    ]
+    pairs = [([7] * source, [7] * (target + 1)) for source, target in [(9, 9), (5, 6), (5, 5)]]
+    assert nearest(pairs, tokens=5, number=2) == [pairs[2], pairs[1]]
+    assert nearest(pairs, tokens=8, number=1) == [pairs[0]]
+    assert len(nearest(pairs, tokens=5, number=9)) == 3
+
+
+def test_the_code_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (CONFIGS.parent / "docs" / "attention.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "docs/attention.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("tensor([")
