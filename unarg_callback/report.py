@@ -191,7 +191,7 @@ class Report:
             rows = [head, *(self._row(int(index)) for index in shown[:limit])]
             if self.names is None:
                 rows = [(row[0], *row[2:]) for row in rows]
-            lines += ["", *_columns(rows)]
+            lines += ["", *columns(rows)]
         if len(shown) > limit:
             lines.append(f"... and {len(shown) - limit:,} more")
         return "\n".join(lines)
@@ -231,7 +231,12 @@ def _id_or_none(index: int) -> int | None:
     return int(index) if index >= 0 else None
 
 
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+def columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Rows as lines, their cells under each other, whatever the width of their characters.
+
+    >>> columns([("a", "b"), ("long", "c")])
+    ['a     b', 'long  c']
+    """
     widths = [max(_width(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

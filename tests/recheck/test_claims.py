@@ -1,7 +1,8 @@
-"""The independent checker accepts right proofs and refuses every kind of wrong one."""
+"""The rational checker accepts right proofs and refuses every kind of wrong one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -12,14 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.independent import (
+from unarg_callback.recheck import (
     ARGMAXABLE,
     EXCLUDED,
     UNARGMAXABLE,
     UNDECIDED,
     ExactLayer,
     InexactError,
+    RecheckError,
     check_proofs,
+    examine,
     integers,
     power,
 )
@@ -188,7 +191,7 @@ WRONG: dict[str, tuple[Callable[[Arrays], None], str]] = {
     "NaN in the domain": (_entry("domain_low", np.nan, 0), "neither a box"),
     "empty domain": (_entry("domain_low", 101.0, 0), "neither a box"),
     "domain of the wrong width": (_replace(domain_low=[-100.0]), "domain_low has shape"),
-    **{f"no {key}": (_without(key), f"lacks .*{key}") for key in right_proofs()},
+    **{f"no {key}": (_without(key), f"lack .*{key}") for key in right_proofs()},
 }
 
 
@@ -197,8 +200,18 @@ def test_wrong_proofs_are_refused(case: str) -> None:
     change, reason = WRONG[case]
     proofs = right_proofs()
     change(proofs)
-    with pytest.raises(AssertionError, match=reason):
+    with pytest.raises(RecheckError) as refused:
         check(proofs)
+    try:
+        summary = examine(proofs, ExactLayer(WEIGHT, None, [5]))
+    except RecheckError as cause:
+        told = str(cause)
+    else:
+        told = "\n".join(f"class {index}: {why}" for index, why in summary.wrong.items())
+        assert str(refused.value) == told.split("\n")[0]
+        right = summary.argmaxable + summary.unargmaxable + summary.undecided + summary.excluded
+        assert right + len(summary.wrong) == len(WEIGHT)
+    assert re.search(reason, told), told
 
 
 @pytest.mark.parametrize(
@@ -216,7 +229,7 @@ def test_wrong_free_certificates_are_refused(
     proofs["certificate_offsets"] = np.array([0, len(support)])
     proofs["certificate_support"] = np.array(support)
     proofs["certificate_weight"] = np.array(weight)
-    with pytest.raises(AssertionError, match=f"class 4: .*{reason}"):
+    with pytest.raises(RecheckError, match=f"class 4: .*{reason}"):
         check(proofs)
 
 
@@ -228,7 +241,7 @@ def test_a_free_certificate_must_pay_for_the_bias() -> None:
     proofs = free_proofs()
     proofs["witness"][2] = [-5.0, 5.0]
     assert check_proofs(proofs, WEIGHT, [1, 0, 0, 0, 0.5, 0], excluded=[5]).unargmaxable == 1
-    with pytest.raises(AssertionError, match="class 4: .*bounds the lead by 1.1"):
+    with pytest.raises(RecheckError, match="class 4: .*bounds the lead by 1.1"):
         check_proofs(proofs, WEIGHT, [1, 0, 0, 0, higher, 0], excluded=[5])
 
 
@@ -259,7 +272,7 @@ def test_a_bias_of_any_shape_counts(make: Callable[[], Arrays]) -> None:
     for shape in ((6,), (6, 1), (1, 6)):
         bias = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 7.0]).reshape(shape)
         assert check_proofs(make(), WEIGHT, bias, excluded=[5]).argmaxable == 3
-    with pytest.raises(AssertionError, match="bias has 5"):
+    with pytest.raises(RecheckError, match="bias has 5"):
         check_proofs(make(), WEIGHT, np.zeros(5), excluded=[5])
 
 
@@ -269,9 +282,9 @@ def test_an_excluded_class_beats_nobody_and_may_hold_anything() -> None:
     assert check_proofs(right_proofs(), weight, None, excluded=[5]).argmaxable == 3
     proofs = right_proofs()
     proofs["status"][5] = UNDECIDED
-    with pytest.raises(AssertionError, match="class 0: .*leads by -"):
+    with pytest.raises(RecheckError, match="class 0: .*leads by -"):
         check_proofs(proofs, WEIGHT, None)
-    with pytest.raises(AssertionError, match="NaN or inf"):
+    with pytest.raises(RecheckError, match="NaN or inf"):
         check_proofs(proofs, weight, None)
 
 

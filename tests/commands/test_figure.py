@@ -1,0 +1,90 @@
+"""``unarg figure`` reads layers as ``unarg check`` does, and writes pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="the extra `plots` isn't installed")
+
+from unarg_callback import OutputLayer, verify
+from unarg_callback.commands.figure import main
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "layer.npz"
+    np.savez(path, W=rng.normal(size=(5, 2)), b=rng.normal(size=5))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["regions", "hull", "rankings", "steps"])
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_layer_in_a_file(
+    kind: str, ending: str, layer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = layer.with_name(f"a.{ending}")
+    assert main([kind, str(layer), "--out", str(out)]) == 0
+    assert out.stat().st_size > 1000
+    assert capsys.readouterr().out.endswith(f"{out}\n")
+
+
+def test_names_from_a_file(layer: Path) -> None:
+    names = layer.with_name("names.json")
+    names.write_text(json.dumps(["red", "green", "blue", "white", "black"]))
+    out = layer.with_name("a.svg")
+    assert main(["hull", str(layer), "--labels", str(names), "--out", str(out)]) == 0
+    assert ">white<" in out.read_text(encoding="utf-8")
+    excluded = ["--labels", str(names), "--exclude", "3", "--out", str(out)]
+    assert main(["hull", str(layer), *excluded]) == 0
+    assert ">white<" not in out.read_text(encoding="utf-8")
+    assert ">black<" in out.read_text(encoding="utf-8")
+
+
+def test_the_papers_search(layer: Path) -> None:
+    out = layer.with_name("a.png")
+    assert main(["steps", str(layer), "--patience", "9", "--out", str(out)]) == 0
+    assert out.exists()
+
+
+def test_bars_of_reports(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        verify(OutputLayer(np.eye(3))).to_json(tmp_path / f"{name}.json")
+    out = tmp_path / "bars.png"
+    reports = [str(tmp_path / f"{name}.json") for name in ("a", "b")]
+    assert main(["bars", *reports, "--out", str(out)]) == 0
+    assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "a.gif"], "expected it to end in .png"),
+        (["--out", "nowhere/a.png"], "can't be written"),
+        (["layer.npz", "--out", "a.png"], "expected one layer"),
+        (["--patience", "-1", "--out", "a.png"], "--patience is -1"),
+        (["--radius", "0", "--out", "a.png"], "--radius is 0"),
+        (["--weight", "V", "--out", "a.png"], "V"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str],
+    message: str,
+    layer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(layer.parent)
+    assert main(["regions", "layer.npz", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in layer.parent.iterdir()] == ["layer.npz"]
+
+
+def test_three_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "x.npz", W=np.zeros((5, 3)), b=np.zeros(5))
+    assert main(["rankings", str(tmp_path / "x.npz"), "--out", str(tmp_path / "a.png")]) == 2
+    assert "only a layer of two features can be drawn" in capsys.readouterr().err

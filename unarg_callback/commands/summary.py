@@ -1,0 +1,121 @@
+"""``unarg summary``: one row a model, as in the paper's Tables 4 to 8."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unarg_callback.commands.check_options import add_check_options, require_usable
+from unarg_callback.commands.layer_options import FORMATS, add_layer_options, locate
+from unarg_callback.commands.report_options import add_filter_options, filter_of
+from unarg_callback.commands.terminal import write
+from unarg_callback.errors import UnargError
+
+if TYPE_CHECKING:
+    from unarg_callback.report import Report
+
+_RAN, _FOUND, _BAD_INPUT = 0, 1, 2
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the subcommand to those of ``unarg``; its ``run`` takes the options and ranks."""
+    parser = commands.add_parser(
+        "summary",
+        help="check several models and print a row for each",
+        description="Check the output layers of several files and print a row for each. A file "
+        "that can't be checked gets a row that says why, and the others go on.",
+        allow_abbrev=False,
+        epilog="Exit status: 0 all checks ran, 1 --fail-on hit, 2 a file could not be checked.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help=FORMATS)
+    add_layer_options(parser)
+    add_check_options(parser)
+    group = parser.add_argument_group("what to report")
+    add_filter_options(group)
+    group.add_argument("--markdown", action="store_true", help="print the rows as Markdown")
+    group.add_argument(
+        "--fail-on",
+        action="append",
+        choices=["unargmaxable", "undecided"],
+        default=[],
+        help="exit with 1 if a model has such a class (may be given twice)",
+    )
+    group.add_argument("--quiet", action="store_true", help="don't say which file is being checked")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace, ranks: Any = None) -> int:
+    """Check all files, print a row for each, and return the exit status.
+
+    Raises:
+        UnargError: the options are wrong whatever the files hold.
+    """
+    from unarg_callback.reports.summary import summary_markdown, summary_row, summary_text
+
+    chosen = filter_of(options)
+    settings = require_usable(options)
+    rows, failed, hit = [], False, False
+    for name, report in _reports(options, settings, ranks):
+        rows.append(summary_row(name, report, chosen))
+        if isinstance(report, Exception):
+            failed = True
+        else:
+            hit |= any(report.counts[kind] for kind in options.fail_on)
+    form = summary_markdown if options.markdown else summary_text
+    told = form(rows).rstrip()
+    if chosen is not None and not options.markdown:
+        told += f"\n\nOnly classes with {chosen} are counted."
+    write(sys.stdout, told)
+    return _BAD_INPUT if failed else _FOUND if hit else _RAN
+
+
+def _reports(
+    options: argparse.Namespace, settings: dict[str, Any], ranks: Any
+) -> Iterator[tuple[str, Report | Exception]]:
+    """Each model's name with its report, or with what went wrong."""
+    from unarg_callback.verification import verify
+
+    for file, name in zip(options.files, names_of(options.files), strict=True):
+        if not options.quiet and sys.stderr.isatty():
+            write(sys.stderr, f"{name} ...")
+        try:
+            layer = locate(file, options).load()
+            if settings["device"] is not None:
+                layer = layer.to(settings["device"])
+            yield (
+                name,
+                verify(
+                    layer,
+                    options.domain,
+                    patience=settings["patience"],
+                    time_limit=options.time_limit,
+                    ranks=ranks,
+                ),
+            )
+        except (UnargError, MemoryError) as cause:
+            yield name, cause
+
+
+def names_of(files: Sequence[str]) -> list[str]:
+    """The end of each path by which it differs from the others.
+
+    >>> names_of(["runs/a/model.npz", "runs/b/model.npz", "c.pt"])
+    ['a/model.npz', 'b/model.npz', 'c.pt']
+    """
+    parts = [Path(os.path.abspath(file)).parts for file in files]
+    depth = [1] * len(files)
+    while True:
+        names = ["/".join(part[-at:]) for part, at in zip(parts, depth, strict=True)]
+        counts = Counter(names)
+        grown = [
+            min(at + 1, len(part)) if counts[name] > 1 else at
+            for name, part, at in zip(names, parts, depth, strict=True)
+        ]
+        if grown == depth:
+            return names
+        depth = grown

@@ -1,0 +1,103 @@
+"""Which classes can win only by little: their best lead over the domain is below a given one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unarg_callback.errors import UnargError
+from unarg_callback.geometry.domain import Domain
+from unarg_callback.geometry.layer import OutputLayer
+from unarg_callback.geometry.proof import Status
+from unarg_callback.report import Report, columns, printable
+from unarg_callback.verification import verify
+
+
+@dataclass(frozen=True, eq=False)
+class MarginReport:
+    """Which argmaxable classes never lead by more than a given lead.
+
+    Args:
+        least_lead: that lead, in units of the logits.
+        weak: (n,) int64 ids of classes that can win, but provably never by more.
+        undecided: (n,) int64 ids of classes that can win, and not known whether by more.
+        argmax: whether classes can win at all.
+        led: whether they can by more than ``least_lead``, with the proofs.
+    """
+
+    least_lead: float
+    weak: NDArray[np.int64]
+    undecided: NDArray[np.int64]
+    argmax: Report
+    led: Report
+
+    def table(self, limit: int = 20) -> str:
+        """A line, and one for each weak class, those that lead by least first.
+
+        Args:
+            limit: most lines.
+        """
+        lines = [
+            f"{len(self.weak):,} classes can win, but provably never by more than "
+            f"{self.least_lead:g}; {len(self.undecided):,} undecided"
+        ]
+        order = self.weak[np.argsort(self.led.lead[self.weak], kind="stable")]
+        named = self.argmax.names is not None
+        rows = [("class", *(["name"] if named else []), "best lead")]
+        for index in order[:limit].tolist():
+            name = [printable(self.argmax.name(index), 16)] if named else []
+            rows.append((str(index), *name, f"<= {self.led.lead[index]:.3g}"))
+        lines += columns(rows) if len(rows) > 1 else []
+        if len(order) > limit:
+            lines.append(f"... and {len(order) - limit:,} more")
+        return "\n".join(lines)
+
+
+def verify_margin(
+    layer: OutputLayer,
+    least_lead: float,
+    domain: Domain | str | float | ArrayLike = "box:100",
+    *,
+    report: Report | None = None,
+    time_limit: float | None = None,
+    progress: bool = False,
+) -> MarginReport:
+    """Decide which classes can win only by ``least_lead`` or less.
+
+    It is the check with ``least_lead`` for ``min_lead``, read beside that with the default.
+
+    Args:
+        layer: the output layer.
+        least_lead: above 0, in units of the logits.
+        domain: where x may lie. In the free domain a class that can win at all mostly can by any
+            lead, far enough out.
+        report: of :func:`~unarg_callback.verify` for this layer and domain, if there is one.
+        time_limit: seconds for each check.
+        progress: show a bar on stderr.
+
+    Raises:
+        DomainError: the domain doesn't fit the layer.
+        UnargError: ``least_lead`` isn't above what the report asks of a lead.
+
+    >>> layer = OutputLayer([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0], [-1.01, 0.0]])
+    >>> verify_margin(layer, 0.1, "box:1").weak
+    array([3])
+    """
+    within = Domain.of(domain)
+    report = report or verify(layer, within, time_limit=time_limit, progress=progress)
+    if not (np.isfinite(least_lead) and least_lead > report.min_lead):
+        raise UnargError(
+            f"the least lead is {least_lead}; expected a finite number above {report.min_lead:g}, "
+            "what a class has to lead by to count as argmaxable"
+        )
+    led = verify(layer, within, min_lead=least_lead, time_limit=time_limit, progress=progress)
+    wins = report.status == Status.ARGMAXABLE
+    return MarginReport(
+        least_lead,
+        np.flatnonzero(wins & (led.status == Status.UNARGMAXABLE)),
+        np.flatnonzero(wins & (led.status == Status.UNDECIDED)),
+        report,
+        led,
+    )
