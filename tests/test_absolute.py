@@ -18,6 +18,8 @@ from unarg_callback.label_sets import LabelHead
 
 
 def can_be_first(head: LabelHead, index: int, domain: Domain, min_lead: float) -> bool:
+    if head.labels == 1:
+        return True
     z = logits(head)
     for sign in (1, -1):
         own = z[index].times(rational(sign))

@@ -29,10 +29,15 @@ _NOTE = (
 
 
 def mirrored(layer: OutputLayer) -> OutputLayer:
-    """The layer of 2C classes with rows ``W, -W`` and biases ``b, -b``."""
+    """The layer of 2C classes with rows ``W, -W`` and biases ``b, -b``.
+
+    Where only one class takes part its mirror image doesn't: it is no rival, and the class is
+    always first.
+    """
     weight = torch.cat([layer.weight, -layer.weight])
     bias = None if layer.bias is None else torch.cat([layer.bias, -layer.bias])
-    excluded = [*layer.excluded, *(layer.classes + index for index in layer.excluded)]
+    out = range(layer.classes) if len(layer.active) == 1 else layer.excluded
+    excluded = [*layer.excluded, *(layer.classes + index for index in out)]
     return OutputLayer(weight, bias, excluded=excluded)
 
 
@@ -62,7 +67,8 @@ class AbsoluteReport:
         """Put the verdicts on both signs of each class together."""
         both, leads = report.status.reshape(2, -1), report.lead.reshape(2, -1)
         status = np.full(both.shape[1], Status.UNDECIDED, dtype=np.int8)
-        status[(both == Status.UNARGMAXABLE).all(0)] = Status.UNARGMAXABLE
+        never = (both == Status.UNARGMAXABLE) | (both == Status.EXCLUDED)
+        status[never.all(0)] = Status.UNARGMAXABLE
         status[(both == Status.EXCLUDED).all(0)] = Status.EXCLUDED
         status[(both == Status.ARGMAXABLE).any(0)] = Status.ARGMAXABLE
         counted = np.where(

@@ -34,7 +34,7 @@ def masks(rng: np.random.Generator, size: int) -> dict[str, Bools | None]:
 def can_be_first(keys: Floats, allowed: Bools | None, index: int, by_size: bool) -> bool | None:
     """Whether some query that may see a key scores it above all others it may see; exact.
 
-    None where no query may see it. Ranked by size, a key has to score other than 0.
+    None where no query may see it.
     """
     rows = np.ones((1, len(keys)), dtype=np.bool_) if allowed is None else allowed
     views = {tuple(np.flatnonzero(row).tolist()) for row in rows if row[index]}
@@ -46,6 +46,8 @@ def can_be_first(keys: Floats, allowed: Bools | None, index: int, by_size: bool)
 def _first_among(keys: Floats, index: int, rivals: set[int], by_size: bool) -> bool:
     form = [Form([rational(v) for v in row], rational(0)) for row in keys.tolist()]
     own, minus = form[index], rational(-1)
+    if not rivals:
+        return True
     if by_size:
         # With -q for q, a key that scores highest by a negative score does so by a positive one.
         leads = [own]
@@ -53,7 +55,5 @@ def _first_among(keys: Floats, index: int, rivals: set[int], by_size: bool) -> b
             leads += [own.plus(form[rival], minus), own.plus(form[rival], rational(1))]
     else:
         leads = [own.plus(form[rival], minus) for rival in rivals]
-    if not leads:
-        return True
     best = best_in_box(leads, None, Domain.box(1.0))
     return best is not None and best > 0

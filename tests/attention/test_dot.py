@@ -28,7 +28,9 @@ def recheck(folder: Path, keys: Floats, report: KeyReport, by_size: bool) -> int
         file = folder / f"{number}.npz"
         found.proofs.save(file)
         rows = keys[members]
-        summary = check_proofs(file, np.concatenate([rows, -rows]) if by_size else rows, None)
+        # A key by itself has no mirror image for a rival.
+        out = [1] if by_size and len(rows) == 1 else []
+        summary = check_proofs(file, np.concatenate([rows, -rows]) if by_size else rows, None, out)
         proofs += summary.argmaxable + summary.unargmaxable
     return proofs
 
@@ -101,6 +103,7 @@ def test_one_key_and_none() -> None:
     assert verify_keys([[0.5, -1.0]]).status.tolist() == [A]
     assert verify_keys([[0.0, 0.0]]).status.tolist() == [A]
     assert verify_keys([[0.5, -1.0]], by_size=True).status.tolist() == [A]
+    assert verify_keys([[0.0, 0.0]], by_size=True).status.tolist() == [A]
     for allowed in (None, np.zeros((2, 0), dtype=np.bool_)):
         report = verify_keys(torch.zeros(0, 3), allowed)
         assert (report.status.tolist(), report.checks, report.complete) == ([], (), True)

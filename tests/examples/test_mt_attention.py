@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +177,3 @@ def test_the_pairs_nearest_to_a_length_are_drawn() -> None:
     assert nearest(pairs, tokens=5, number=2) == [pairs[2], pairs[1]]
     assert nearest(pairs, tokens=8, number=1) == [pairs[0]]
     assert len(nearest(pairs, tokens=5, number=9)) == 3
-
-
-def test_the_code_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (CONFIGS.parent / "docs" / "attention.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(code, "docs/attention.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("tensor([")

@@ -52,6 +52,7 @@ def no_training(cli: Any) -> int:
     raise AssertionError("a model was trained")
 
 
+@pytest.mark.slow
 def test_maps_are_trained_with_the_monitor_compared_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,3 +173,9 @@ def test_names_and_gradients() -> None:
     verify_label_sets(found, [[0]])
     assert torch.equal(head.linear.weight, before)
     assert head.linear.weight.grad is None
+
+
+def test_a_map_along_another_dimension_is_refused() -> None:
+    with pytest.raises(RuleError, match="along dimension 0"):
+        ranks_by_size(named_map("sparsemax", dim=0))
+    assert not ranks_by_size(nn.Softmax(1))

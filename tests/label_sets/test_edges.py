@@ -8,8 +8,11 @@ import pytest
 from tests.label_sets.heads import RULES, all_sets
 from unarg_callback import Domain, DomainError
 from unarg_callback.label_sets import (
+    IncrementalLabelSets,
     LabelHead,
+    LabelSetError,
     Rule,
+    RuleError,
     SetStatus,
     SparsegenRule,
     SparsehourglassRule,
@@ -17,6 +20,8 @@ from unarg_callback.label_sets import (
     TopRule,
     verify_label_sets,
 )
+from unarg_callback.label_sets.checker import SetChecker
+from unarg_callback.label_sets.problem import Problem
 
 DOMAINS = [Domain.box(2.0), Domain.free()]
 
@@ -125,3 +130,74 @@ def test_logits_that_overflow_are_an_error_in_a_box_and_none_in_the_free_domain(
     with pytest.raises(DomainError, match="overflow"):
         verify_label_sets(head, [[0]], "box:10")
     assert len(attained(head, "free")) == 6
+
+
+SAMPLES = 20_000
+ALL = [[i for i in range(5) if number >> i & 1] for number in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "mask", "size"),
+    [
+        ("sparsegen:0.999999", 0.0, 100.0),
+        ("sparsemax", -1e10, 1.0),
+        ("sparsemax", 0.0, 1e8),
+        ("top", -1e9, 1.0),
+        ("threshold:0", -1e12, 0.02),
+        ("sparsehourglass:1e-6", -1e9, 1.0),
+    ],
+)
+def test_an_odd_scale_puts_nothing_out_of_reach(rule: str, mask: float, size: float) -> None:
+    """A masked label, a tiny gap or large weights: what inputs put out isn't called impossible."""
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=5)
+    bias[4] += mask
+    head = LabelHead(rng.normal(size=(5, 3)) * size, bias, rule)
+    report = verify_label_sets(head, ALL, "box:100")
+    assert report.counts["attainable"] > 0
+    if rule == "top":
+        return
+    points = rng.uniform(-100, 100, size=(SAMPLES, 3))
+    produced = SetChecker(Problem(head, Domain.box(100.0))).produced(points)
+    put_out = np.unique(produced > 0, axis=0)
+    for members in put_out:
+        at = ALL.index(np.flatnonzero(members).tolist())
+        assert report.status[at] != SetStatus.UNATTAINABLE, members
+
+
+def test_a_decayed_row_is_judged_by_its_own_size() -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.normal(size=(5, 3))
+    weight[4] *= 1e-11
+    report = verify_label_sets(LabelHead(weight), ALL, "box:100")
+    whole = verify_label_sets(LabelHead(np.vstack([weight[:4], weight[4:] * 1e11])), ALL, "box:100")
+    attainable = whole.status == SetStatus.ATTAINABLE
+    assert attainable.any()
+    assert (report.status[attainable] == SetStatus.ATTAINABLE).all()
+    assert not (report.status[~attainable] == SetStatus.ATTAINABLE).any()
+
+
+def test_rules_by_name_and_what_is_none() -> None:
+    rows = [[1.0, 0.0], [0.0, 1.0]]
+    assert LabelHead(rows, rule="top").rule == TopRule()
+    for wrong in (3, "nonsense", object()):
+        with pytest.raises(RuleError):
+            LabelHead(rows, rule=wrong)  # type: ignore[arg-type]
+    for wrong in ("a", None, [1.0, 2.0]):
+        with pytest.raises(RuleError):
+            SparsegenRule(wrong)  # type: ignore[arg-type]
+    with pytest.raises(RuleError):
+        ThresholdRule("a")
+
+
+@pytest.mark.parametrize("sets", [None, 3, {0: [1]}, "01", [3]])
+def test_what_are_no_sets(sets: object) -> None:
+    with pytest.raises(LabelSetError):
+        verify_label_sets(LabelHead([[1.0, 0.0], [0.0, 1.0]]), sets)  # type: ignore[arg-type]
+
+
+def test_an_update_without_sets_is_no_end() -> None:
+    checks = IncrementalLabelSets("box:10")
+    head = LabelHead([[1.0, 0.0], [0.0, 1.0]])
+    for sets in ([[0]], [], [[0], [1]]):
+        assert len(checks.update(head, sets).status) == len(sets)

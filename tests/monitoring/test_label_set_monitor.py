@@ -118,8 +118,11 @@ class TestSources:
             (np.zeros((2, 4)), "expected"),
             ([[3]], "expected label ids from 0 to 2"),
             ([["a"]], "expected label ids"),
-            (7, "TypeError"),
-            (torch.tensor(1.0), "IndexError|dim"),
+            (7, "of type int"),
+            (torch.tensor(1.0), "targets are torch.float32 of shape"),
+            (torch.full((2, 3), float("nan")), "other values than 0 and 1"),
+            (torch.tensor([[2, 0, 1]]), "other values than 0 and 1"),
+            (torch.tensor([[0.3, 0.9, 0.8]]), "other values than 0 and 1"),
             (ZeroDivisionError("mine"), "ZeroDivisionError: mine"),
         ],
     )

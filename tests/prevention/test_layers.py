@@ -140,6 +140,7 @@ class TestALayer:
         assert monitor.last_report.counts["argmaxable"] == 50
 
 
+@pytest.mark.slow
 def test_they_train_in_several_processes() -> None:
     """DDP waits for a gradient of every parameter: none may be unused."""
     first, second = in_processes(_logits_after_two_steps)

@@ -25,6 +25,9 @@ def checked(z: Tensor, dim: int, mask: Tensor | None) -> Tensor:
         ScoresError: ``z`` isn't floating point or has no such dimension, or the mask isn't bool or
             doesn't broadcast to ``z``.
     """
+    given: object = z
+    if not isinstance(given, Tensor):
+        raise ScoresError(f"scores are a {type(given).__name__}, expected a tensor")
     if not z.is_floating_point():
         raise ScoresError(f"scores are {z.dtype}, expected floating point: convert with .float()")
     if not -z.dim() <= dim < z.dim():

@@ -14,6 +14,7 @@ from unarg_callback.attention.dot import verify_dot
 from unarg_callback.attention.report import KeyReport
 from unarg_callback.errors import UnargError
 from unarg_callback.search.limits import Limits
+from unarg_callback.verification import require_options
 
 
 class KeysError(UnargError):
@@ -53,6 +54,7 @@ def verify_keys(
     >>> verify_keys([[0.1, 0.0], [1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]], causal).counts
     {'undecided': 0, 'argmaxable': 4, 'unargmaxable': 0, 'excluded': 0}
     """
+    require_options(patience=None, time_limit=time_limit, exact="interior_point")
     k = _real(keys, "keys", 2)
     size, width = k.shape
     if not bool(k.isfinite().all()):
@@ -75,7 +77,12 @@ def verify_keys(
 
 
 def _real(value: Tensor | ArrayLike, what: str, dims: int) -> Tensor:
-    tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    try:
+        tensor = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError, RuntimeError) as cause:
+        raise KeysError(f"{what} are of type {type(value).__name__}; expected numbers") from cause
+    if tensor.is_meta:
+        raise KeysError(f"{what} are on the meta device, where there are no numbers")
     if tensor.dim() != dims or not tensor.is_floating_point():
         raise KeysError(
             f"{what} are {tensor.dtype} of shape {tuple(tensor.shape)}; expected floating point in "

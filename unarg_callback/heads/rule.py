@@ -36,9 +36,14 @@ def ranks_by_size(map: nn.Module) -> bool:
         map: of scores to probabilities.
 
     Raises:
-        RuleError: it is none of this package or torch, or has a transformation of its own, so that
-            its order isn't known.
+        RuleError: it is none of this package or torch, has a transformation of its own, or works
+            along another dimension than the last, so that its order isn't known.
     """
+    if getattr(map, "dim", -1) not in (-1, 1):
+        raise RuleError(
+            f"{type(map).__name__} works along dimension {getattr(map, 'dim', -1)}; expected -1, "
+            f"the dimension of the labels, or {_KNOWN}"
+        )
     if isinstance(map, SphericalSoftmax):
         return True
     if isinstance(map, Sparsegen):

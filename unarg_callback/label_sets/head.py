@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.label_sets.rules import Rule, ThresholdRule
+from unarg_callback.label_sets.rules import Rule, RuleError, ThresholdRule, parse_rule
 
 
 class LabelSetError(UnargError):
@@ -24,12 +24,12 @@ class LabelHead:
     Args:
         weight: (K, d), as :class:`~unarg_callback.OutputLayer` takes it.
         bias: (K,) or None.
-        rule: how logits become a set.
+        rule: how logits become a set, or its name, as :func:`parse_rule` reads it.
         names: K label names, or None.
 
     Raises:
         LayerError: weight, bias and names don't make a layer.
-        RuleError: the rule is for another number of labels.
+        RuleError: there is no such rule, or it is for another number of labels.
 
     >>> LabelHead([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], rule=ThresholdRule(0.5))
     LabelHead(3 labels x 2 features, threshold 0.5)
@@ -39,12 +39,16 @@ class LabelHead:
         self,
         weight: Tensor | ArrayLike,
         bias: Tensor | ArrayLike | None = None,
-        rule: Rule | None = None,
+        rule: Rule | str | None = None,
         *,
         names: Sequence[str] | None = None,
     ) -> None:
         layer = OutputLayer(weight, bias, names=names)
         layer.require_plain_values()
+        if isinstance(rule, str):
+            rule = parse_rule(rule)
+        if not (rule is None or isinstance(rule, Rule)):
+            raise RuleError(f"rule is {rule!r}; expected its name, such as 'top', or a rule")
         self.rule: Rule = ThresholdRule() if rule is None else rule
         if isinstance(self.rule, ThresholdRule):
             self.rule.vector(layer.classes)
@@ -85,6 +89,13 @@ def as_sets(
     array([[ True, False,  True],
            [False, False, False]])
     """
+    if isinstance(sets, str | Mapping) or not isinstance(sets, Tensor | Iterable):
+        raise LabelSetError(
+            f"label sets are of type {type(sets).__name__}; expected multi-hot, or lists of label "
+            "ids"
+        )
+    if isinstance(sets, Tensor) and sets.layout != torch.strided:
+        sets = sets.to_dense()
     if isinstance(sets, Tensor):
         sets = sets.detach().cpu().to(torch.float32 if sets.is_floating_point() else sets.dtype)
         sets = sets.numpy()
@@ -96,7 +107,12 @@ def as_sets(
         if sets.dtype != np.bool_ and not np.isin(sets, (0, 1)).all():
             raise LabelSetError("label sets hold other values than 0 and 1; expected multi-hot")
         return sets.astype(np.bool_)
-    listed = [list(one) for one in sets]
+    try:
+        listed = [list(one) for one in sets]
+    except TypeError as cause:
+        raise LabelSetError(
+            f"a label set is no list of ids ({cause}); expected multi-hot, or lists of label ids"
+        ) from cause
     found = np.zeros((len(listed), labels), dtype=np.bool_)
     for row, members in zip(found, listed, strict=True):
         wrong = [

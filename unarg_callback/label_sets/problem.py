@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 Sets = NDArray[np.bool_]
 
 RELATIVE_MIN_MARGIN = 1e-9
-"""Default ``min_margin`` as a share of the scale of the margins over the domain."""
+"""Default ``min_margin`` as a share of the least margin that matters; see ``_least_scale``."""
 
 _LEAST_SIZE = 1e-200
 _FREE_REACH = 1e3
@@ -58,15 +58,16 @@ class Gap:
 class Problem:
     """A head over a domain, in the units that everything is computed in.
 
-    Rows of rules that ignore a common shift of z are taken relative to the middle of each column's
-    range, so that an offset which all rows share costs no accuracy. All is divided by ``unit``, a
-    power of two. Each entry of ``rows`` and ``offset`` carries one rounding.
+    Rows of rules that ignore a common shift of z are taken relative to each column's median, so
+    that an offset which all rows share costs no accuracy, whatever a few others have. All is
+    divided by ``unit``, a power of two. Each entry of ``rows`` and ``offset`` carries one rounding.
 
     Args:
         head: the head.
         domain: where x may lie.
-        min_margin: what a margin must exceed, in units of the logits. Default: 1e-9 of
-            ``scale`` over a box, 0 in the free domain.
+        min_margin: what a margin must exceed, in units of the logits. Default over a box: 1e-9 of
+            the size of the least label against thresholds, or of the median one where labels are
+            compared, and of a K-th of the map's gap; in the free domain 0.
 
     Raises:
         DomainError: the domain has bounds for another number of features, or min_margin is negative
@@ -109,8 +110,11 @@ class Problem:
         self.slope = self.gap.slope if self.gap else 0.0
         self.scale = float("inf") if domain.is_free else self._scale()
         """Largest margin that a row could have by size, in units of the logits."""
-        default = 0.0 if domain.is_free else RELATIVE_MIN_MARGIN * self.scale
-        self.min_margin = default if min_margin is None else float(min_margin)
+        default = 0.0 if domain.is_free else RELATIVE_MIN_MARGIN * self._least_scale()
+        try:
+            self.min_margin = default if min_margin is None else float(min_margin)
+        except (TypeError, ValueError) as cause:
+            raise DomainError(f"min_margin is {min_margin!r}; expected a number from 0") from cause
         if not (math.isfinite(self.min_margin) and self.min_margin >= 0):
             given = "the box is so large that logits overflow" if min_margin is None else "given"
             raise DomainError(
@@ -193,19 +197,45 @@ class Problem:
         return self.gap.constant if self.gap else 0.0
 
     def _scale(self) -> float:
-        centre, radius = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
-        # Elementwise, so that it doesn't matter where a row stands.
-        middle = (self.rows * centre).sum(1) + self.offset
-        reach = (np.abs(self.rows) * radius).sum(1)
+        middle, reach = self._extents()
         if isinstance(self.head.rule, ThresholdRule):
             return float((np.abs(middle) + reach).max()) * self.unit
         extent = float((middle + reach).max() - (middle - reach).min())
+        return (extent + self._most_gap()) * self.unit
+
+    def _least_scale(self) -> float:
+        """Size of a margin that matters, in units of the logits; 0 if all is constant.
+
+        A label that is masked by a bias of -1e9 must not decide what counts as a margin for the
+        others. Against thresholds each label has a size of its own, and the least counts; where
+        labels are compared with each other the median does, and a gap, however small, bounds all
+        margins.
+        """
+        middle, reach = self._extents()
+        size = np.abs(middle) + reach
+        own = isinstance(self.head.rule, ThresholdRule)
+        some = size[size > 0]
+        bounds = [float(some.min() if own else np.median(some))] if len(some) else []
+        if self.gap is not None:
+            # The excesses z_i - t of a support sum to the gap.
+            bounds.append(self._most_gap() / self.labels)
+        return min(bounds, default=0.0) * self.unit
+
+    def _extents(self) -> tuple[Array, Array]:
+        """(K,) middles and (K,) half widths of the ranges of ``rows x + offset`` over the box."""
+        centre, radius = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        # Elementwise, so that it doesn't matter where a row stands.
+        middle = (self.rows * centre).sum(1) + self.offset
+        return middle, (np.abs(self.rows) * radius).sum(1)
+
+    def _most_gap(self) -> float:
+        centre, radius = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
         summed = abs(float(self.total @ centre) + self.bias_sum) + np.abs(self.total) @ radius
-        return (extent + self.constant + self.slope * float(summed)) * self.unit
+        return self.constant + self.slope * float(summed)
 
 
 def _centred(values: Array) -> Array:
-    return values - (values.max(0) / 2 + values.min(0) / 2)
+    return values - np.median(values, axis=0)
 
 
 def _hourglass_gap(q: float, labels: int) -> Gap:

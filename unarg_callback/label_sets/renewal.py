@@ -28,6 +28,8 @@ def renew(ledger: Ledger, held: SetEvidence) -> tuple[int, int]:
     before = np.array(
         [places.get(row.tobytes(), -1) for row in np.packbits(ledger.sets, axis=1)], dtype=np.int64
     )
+    if not places:
+        return 0, 0
     status = np.where(before >= 0, held.status[before], 0)
     known = np.flatnonzero((status == SetStatus.ATTAINABLE) & (ledger.status == 0))
     for start in range(0, len(known), ledger.batch):

@@ -31,7 +31,12 @@ class ThresholdRule:
     thresholds: ArrayLike = 0.0
 
     def __post_init__(self) -> None:
-        values = np.asarray(self.thresholds, dtype=np.float64)
+        try:
+            values = np.asarray(self.thresholds, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError) as cause:
+            raise RuleError(
+                f"thresholds are {self.thresholds!r}; expected a number, or one a label"
+            ) from cause
         if values.ndim > 1 or not np.isfinite(values).all():
             raise RuleError(
                 f"thresholds have shape {values.shape}, or aren't finite; expected a finite number "
@@ -80,11 +85,13 @@ class SparsegenRule:
     lambda_: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lambda_", _number("lambda", self.lambda_))
         if not (math.isfinite(self.lambda_) and self.lambda_ < 1):
             raise RuleError(f"lambda is {self.lambda_}; expected a finite number below 1")
 
     def __str__(self) -> str:
-        return f"sparsegen-lin {self.lambda_:g}"
+        near = f"{self.lambda_:g}"
+        return f"sparsegen-lin {near if float(near) < 1 else repr(self.lambda_)}"
 
 
 @dataclass(frozen=True)
@@ -101,11 +108,24 @@ class SparsehourglassRule:
     q: float = 1.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "q", _number("q", self.q))
         if not self.q >= 0:
             raise RuleError(f"q is {self.q}; expected a number from 0, or infinity")
 
     def __str__(self) -> str:
         return f"sparsehourglass {self.q:g}"
+
+
+def _number(what: str, value: object) -> float:
+    """A parameter as a float.
+
+    Raises:
+        RuleError: it is no single number.
+    """
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, OverflowError) as cause:
+        raise RuleError(f"{what} is {value!r}; expected one number") from cause
 
 
 Rule: TypeAlias = ThresholdRule | TopRule | SparsegenRule | SparsehourglassRule
@@ -124,6 +144,8 @@ def parse_rule(text: str) -> Rule:
     >>> parse_rule("sparsegen:-3"), parse_rule("top")
     (SparsegenRule(lambda_=-3.0), TopRule())
     """
+    if not isinstance(text, str):
+        raise RuleError(f"rule is {text!r}; expected text such as 'threshold:0'")
     name, colon, parameter = (part.strip() for part in text.partition(":"))
     try:
         if name == "threshold":

@@ -50,8 +50,9 @@ def verify_label_sets(
         head: weight, bias and rule.
         sets: multi-hot (n, K) or lists of label ids; equal ones are worked on once.
         domain: where x may lie: a :class:`~unarg_callback.Domain`, its text form, or a radius.
-        min_margin: in units of the logits; default 1e-9 of the range of what is compared over a
-            box, so that rescaling a head changes no verdict; 0 if free.
+        min_margin: in units of the logits; default over a box 1e-9 of the size of the least label
+            against thresholds, of the median one (and of a K-th of the gap) for the other rules, so
+            that rescaling a head changes no verdict; 0 if free.
         time_limit: seconds after which no new work starts; what is left is undecided.
         activations: (n, d) inputs that were seen; each may settle the set that it puts out.
 
@@ -140,10 +141,13 @@ def check_label_set_proof(
         The status that it proves (``UNDECIDED`` where it is refused), and its bound on the margin.
     """
     refused = SetStatus.UNDECIDED, float("nan")
+    problem = Problem(head, Domain.of(domain), min_margin)
+    given: object = proof
+    if not isinstance(given, SetWitness | SetCertificate):
+        return refused
     labels = np.asarray(proof.labels, dtype=np.bool_)
     if labels.shape != (head.labels,):
         return refused
-    problem = Problem(head, Domain.of(domain), min_margin)
     if isinstance(proof, SetWitness):
         point = np.array(proof.point, dtype=np.float64)[None]
         if point.shape != (1, head.dim):
@@ -190,7 +194,10 @@ def _distinct(sets: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.in
 def _points(activations: Tensor | ArrayLike, dim: int) -> NDArray[np.float64]:
     if isinstance(activations, Tensor):
         activations = activations.detach().cpu().double().numpy()
-    points = np.asarray(activations, dtype=np.float64)
+    try:
+        points = np.asarray(activations, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise LabelSetError(f"activations are no numbers ({cause}); expected (n, {dim})") from cause
     if points.ndim != 2 or points.shape[1] != dim:
         raise LabelSetError(f"activations have shape {points.shape}; expected (n, {dim})")
     return points[np.isfinite(points).all(1)]

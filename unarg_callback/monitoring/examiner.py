@@ -129,8 +129,8 @@ class Examiner:
                 why = head.labelling.reason or (
                     "rows of so large a layer stay on their ranks"
                     if isinstance(copy.layer, Rows)
-                    else "none was seen yet (a compiled model shows none: give a function of the "
-                    "batch as label_sets)"
+                    else "none was seen yet (inside of torch.compile and torch.func there is "
+                    "nothing to see: give a function of the batch as label_sets)"
                 )
                 if not isinstance(copy.layer, NoLayer):
                     told[f"sets of {head.name}"] = f"no label sets of {head.name}: {why}"

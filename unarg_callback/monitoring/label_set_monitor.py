@@ -30,6 +30,9 @@ from unarg_callback.monitoring.seen_sets import SeenSets
 from unarg_callback.monitoring.target_watch import TargetWatch, as_label_sets
 from unarg_callback.monitoring.warn import warn
 
+_NEAR = 1e-2
+"""How far from 1 a distribution in low precision may sum."""
+
 
 @dataclass(frozen=True, eq=False)
 class AskedSets:
@@ -170,9 +173,13 @@ class LabelSetMonitor:
         try:
             sets = self.given(batch)
             if sets is not None:
-                if not isinstance(sets, torch.Tensor):
-                    sets = torch.from_numpy(as_sets(sets, self._watch.labels))
-                as_label_sets(sets[:0], self._watch.labels)  # What the watch would leave out.
+                labels = self._watch.labels
+                # On another device looking at values would make training wait. A distribution
+                # stands for its support, as in the losses.
+                given = isinstance(sets, torch.Tensor)
+                if not given or (sets.device.type == "cpu" and _is_to_be_read(sets)):
+                    sets = torch.from_numpy(as_sets(sets, labels))
+                as_label_sets(sets, labels)  # What the watch would leave out.
                 self._watch.see(sets)
         except Exception as cause:
             self._failure = cause
@@ -296,6 +303,13 @@ class LabelSetMonitor:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._recording = threading.Lock()
+
+
+def _is_to_be_read(rows: torch.Tensor) -> bool:
+    """Whether rows should be multi-hot: not if they are class indices, or have sums of 1."""
+    if rows.dim() != 2 or not rows.is_floating_point():
+        return rows.dim() == 2
+    return not bool(((rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < _NEAR)).all())
 
 
 def labelled(layer: OutputLayer, asked: AskedSets) -> tuple[LabelHead, AskedSets]:

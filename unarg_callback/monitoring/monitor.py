@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from unarg_callback.distributed.ranks import RankError, Ranks
+from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.monitoring.activation_range import ActivationRange
@@ -559,12 +559,11 @@ class Monitor:
             head.monitor.skip(step, f"the monitor has retired: {self.retired}")
         self.budget.stop()
         logging.getLogger("unarg_callback").debug("the monitor failed", exc_info=cause)
-        if not isinstance(cause, RankError):
-            self.publisher.warn_once(
-                "retired",
-                f"it failed at step {step} and checks no more in this training, which goes on: "
-                f"{self.retired} (on_error='raise' raises it)",
-            )
+        self.publisher.warn_once(
+            "retired",
+            f"it failed at step {step} and checks no more in this training, which goes on: "
+            f"{self.retired} (on_error='raise' raises it)",
+        )
 
     def _only_head(self) -> Head:
         if len(self._examiner.heads) == 1:
