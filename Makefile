@@ -33,9 +33,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev
-	@set -e; for name in cold_check warm_check drift early_warning overhead exact_ways divided activation_range sparse_losses label_sets frames; do \
-		echo "== benchmarks/$$name.py"; $(BIN)/python -m benchmarks.$$name; echo; \
-	done
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) build *.egg-info runs lightning_logs

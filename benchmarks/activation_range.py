@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from benchmarks.timing import ratio
 from unarg_callback.monitoring.activation_range import ActivationRange
 
 _DTYPES = (torch.float32, torch.bfloat16)
@@ -67,6 +68,7 @@ def main() -> None:
             plain, watched, alone = measure(layer, x.to(device, dtype), arguments.runs)
         name = str(dtype).removeprefix("torch.")
         print(f"{name:10}{plain:>11.4f}{watched:>11.4f}{alone:>9.5f}{alone / plain:>16.4f}")
+        ratio(f"hook / forward pass, {name}", alone / plain)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.timing import real_layers, seconds
+from benchmarks.timing import ratio, real_layers, seconds
 from unarg_callback import verify
 
 _BLOCK = 1024
@@ -45,6 +45,7 @@ def main() -> None:
             f"{name:16}{f'{layer.classes} x {layer.dim}':>12}{counts['unargmaxable']:>14}"
             f"{counts['undecided']:>11}{product:>11.3f}{check:>9.2f}{check / product:>8.1f}"
         )
+        ratio(f"check / product W W', {name}", check / product)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from benchmarks.timing import real_layers, seconds
+from benchmarks.timing import ratio, real_layers, seconds
 from tests.distributed.processes import in_processes
 from unarg_callback import verify
 from unarg_callback.distributed.ranks import Ranks
@@ -49,6 +49,7 @@ def main() -> None:
             f"{name:16}{f'{layer.classes} x {layer.dim}':>12}{counts['unargmaxable']:>14}"
             f"{counts['undecided']:>11}{alone:>13.2f}{divided:>15.2f}{divided / alone:>7.2f}"
         )
+        ratio(f"{size} processes / 1, {name}", divided / alone)
 
 
 if __name__ == "__main__":

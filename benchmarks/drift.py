@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import real_layers
+from benchmarks.timing import ratio, real_layers
 from benchmarks.warm_check import compare
 from unarg_callback import IncrementalVerifier, OutputLayer
 
@@ -62,19 +62,20 @@ def measure(first: str, second: str, runs: int) -> Curve:
     for name, layer in cases:
         moved = float((layer.weight - start.weight).norm() / start.weight.norm())
         found = compare(seen, layer, runs)
-        ratio = found["warm_seconds"] / found["cold_seconds"]
+        share_of_cold = found["warm_seconds"] / found["cold_seconds"]
         reuse = found["warm"].reuse
         share = reuse.kept / witnesses
         differ = int((found["warm"].status != found["cold"].status).sum())
         print(
             f"{first:10}{name:>8}{moved:>10.2g}{found['cold_seconds']:>9.2f}"
-            f"{found['warm_seconds']:>9.2f}{ratio:>8.3f}{share:>8.3f}"
+            f"{found['warm_seconds']:>9.2f}{share_of_cold:>8.3f}{share:>8.3f}"
             f"{found['warm'].counts['unargmaxable']:>14,}{differ:>8,}"
             f"{reuse.searched:>10,}{reuse.solved:>8,}",
             flush=True,
         )
+        ratio(f"warm / cold check, {first[:4]}, drift {name}", share_of_cold)
         if name != "random":
-            curve.append((float(name), ratio, share))
+            curve.append((float(name), share_of_cold, share))
     return curve
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.timing import real_layers
+from benchmarks.timing import ratio, real_layers
 from unarg_callback import IncrementalVerifier, Status
 from unarg_callback.monitoring.early_warning import AtRisk, LeadHistory, forewarned
 
@@ -32,8 +32,11 @@ def main() -> None:
             if at:
                 gone = (before == Status.ARGMAXABLE) & (report.status == Status.UNARGMAXABLE)
                 lost = np.flatnonzero(gone)
-                found = "".join(f"{forewarned(lists[k], lost):>9}" for k in _LENGTHS)
+                hits = [forewarned(lists[k], lost) for k in _LENGTHS]
+                found = "".join(f"{hit:>9}" for hit in hits)
                 print(f"{deepened:>9}{at:>10}{name:>10}{len(lost):>6}{found}", flush=True)
+                what = f"first {_LENGTHS[-1]} / lost, {at} to {name[5:]}, deepen {deepened}"
+                ratio(what, hits[-1] / max(len(lost), 1))
             history.update(report.status, report.lead, report.scale, report.measured)
             lists = {length: history.at_risk(length) for length in _LENGTHS}
             before, at = report.status, name

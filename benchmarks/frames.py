@@ -9,7 +9,7 @@ import argparse
 
 import torch
 
-from benchmarks.timing import real_layers
+from benchmarks.timing import ratio, real_layers
 from unarg_callback import Domain, OutputLayer, verify
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.reflect import paper_search
@@ -32,10 +32,9 @@ def main() -> None:
     names = ("g2pm", "ppocrv4_rec_ch", "ru64_550", "ru16_300")
     for name, layer in real_layers(*names).items():
         counts = verify(layer, patience=patience).counts
-        print(
-            f"{name:16}{raw(layer, patience):>11}{counts['potentially_unargmaxable']:>16}"
-            f"{counts['unargmaxable']:>14}"
-        )
+        left, whitened = raw(layer, patience), counts["potentially_unargmaxable"]
+        print(f"{name:16}{left:>11}{whitened:>16}{counts['unargmaxable']:>14}")
+        ratio(f"left unproven, raw / whitened, {name}", left / max(whitened, 1))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from benchmarks.timing import ratio
 from unarg_callback import Domain
 from unarg_callback.label_sets import (
     IncrementalLabelSets,
@@ -100,6 +101,7 @@ def main() -> None:
                 f"{cold.seconds:>8.2f}{warm.seconds:>8.2f}{full:>10.1f}",
                 flush=True,
             )
+            ratio(f"full LPs / cold check, {rule}, {domain}", full / cold.seconds)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timing import ratio
+
 ROOT = Path(__file__).resolve().parent.parent
 
 _RUN = """
@@ -91,6 +93,7 @@ def main() -> None:
             flush=True,
         )
     print(f"median ratio {statistics.median(ratios):.3f}")
+    ratio("training with / without the monitor", statistics.median(ratios))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.sparse_timing import clock, in_turn
+from benchmarks.timing import ratio
 from unarg_callback.losses import sparsegen_hinge_loss, sparsehourglass_hinge_loss
 
 SHAPES = ((256, 50), (256, 200), (64, 500))
@@ -79,6 +80,7 @@ def main() -> None:
                 f"{slow / fast:>8.0f}{megabytes * classes:>10.0f}{megabytes:>6.1f}",
                 flush=True,
             )
+            ratio(f"sum over pairs / {name}, {rows} x {classes}", slow / fast)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import real_layers
+from benchmarks.timing import ratio, real_layers
 from unarg_callback import IncrementalVerifier, OutputLayer, Report, verify
 
 CASES = (
@@ -96,7 +96,9 @@ def main() -> None:
         weight = layers[first].weight
         share = seen.nbytes / (weight.numel() * weight.element_size())
         case = f"{first} again" if first == second else f"{first} -> {second[5:]}"
-        print(line(case, compare(seen, layers[second], arguments.runs), share), flush=True)
+        found = compare(seen, layers[second], arguments.runs)
+        print(line(case, found, share), flush=True)
+        ratio(f"warm / cold check, {case}", found["warm_seconds"] / found["cold_seconds"])
 
 
 if __name__ == "__main__":
