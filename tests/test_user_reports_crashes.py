@@ -154,6 +154,8 @@ from tests.tiny_training import Classifier, batches, seeded, trainer
 from unarg_callback import UnargmaxabilityMonitor
 from unarg_callback.incremental import IncrementalVerifier
 
+# A shell starts what runs in the background without it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 update, monitor = IncrementalVerifier.update, None
 released = threading.Event()
 

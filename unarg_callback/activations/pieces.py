@@ -1,16 +1,12 @@
-"""Runs of rows that stay in the processor's cache, and in one thread where that is faster."""
+"""Runs of rows that stay in the processors' caches."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_ONE_THREAD = 2**17
-# PyTorch works on fewer elements than this in one thread. On few cores it costs more than it saves
-# to have threads meet after each of many short operations.
-_GRAIN = 2**15
-_FEW_THREADS = 4
-_MANY = 16
+_A_THREAD = 2**17
+"""Elements that a thread works on at once. Fewer, and the calls themselves take the time."""
 
 
 def pieces(x: Tensor, width: int) -> tuple[Tensor, ...]:
@@ -25,11 +21,5 @@ def pieces(x: Tensor, width: int) -> tuple[Tensor, ...]:
     """
     if x.device.type != "cpu":
         return (x,)
-    threads = torch.get_num_threads()
-    if threads == 1:
-        size = _ONE_THREAD
-    else:
-        # A row too long for one thread had better share its operations with others.
-        apart = threads <= _FEW_THREADS and width < _GRAIN
-        size = _GRAIN - 1 if apart else max(threads, _MANY) * _GRAIN
+    size = torch.get_num_threads() * _A_THREAD
     return x.split(max(1, size // width))
