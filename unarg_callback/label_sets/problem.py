@@ -42,6 +42,7 @@ Sets = NDArray[np.bool_]
 RELATIVE_MIN_MARGIN = 1e-9
 """Default ``min_margin`` as a share of the least margin that matters; see ``_least_scale``."""
 
+_CANCELLED = 1e-13
 _LEAST_SIZE = 1e-200
 _FREE_REACH = 1e3
 """Size of the window in the free domain, in units of what doesn't grow with x."""
@@ -216,9 +217,11 @@ class Problem:
         own = isinstance(self.head.rule, ThresholdRule)
         some = size[size > 0]
         bounds = [float(some.min() if own else np.median(some))] if len(some) else []
-        if self.gap is not None:
-            # The excesses z_i - t of a support sum to the gap.
-            bounds.append(self._most_gap() / self.labels)
+        gap = self._most_gap() if self.gap is not None else 0.0
+        # The excesses z_i - t of a support sum to the gap; one that is 0 but for the rounding of
+        # sum z (q = 0 and rows that cancel) is no measure of anything.
+        if gap > 0 and (self.constant > 0 or gap > _CANCELLED * min(bounds, default=0.0)):
+            bounds.append(gap / self.labels)
         return min(bounds, default=0.0) * self.unit
 
     def _extents(self) -> tuple[Array, Array]:
