@@ -11,7 +11,7 @@ from unarg_callback.errors import UnargError
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
-from unarg_callback.report import Report, columns, printable
+from unarg_callback.report import Report
 from unarg_callback.verification import verify
 
 
@@ -39,20 +39,15 @@ class MarginReport:
         Args:
             limit: most lines.
         """
-        lines = [
+        told = (
             f"{len(self.weak):,} classes can win, but provably never by more than "
             f"{self.least_lead:g}; {len(self.undecided):,} undecided"
-        ]
+        )
         order = self.weak[np.argsort(self.led.lead[self.weak], kind="stable")]
-        named = self.argmax.names is not None
-        rows = [("class", *(["name"] if named else []), "best lead")]
-        for index in order[:limit].tolist():
-            name = [printable(self.argmax.name(index), 16)] if named else []
-            rows.append((str(index), *name, f"<= {self.led.lead[index]:.3g}"))
-        lines += columns(rows) if len(rows) > 1 else []
-        if len(order) > limit:
-            lines.append(f"... and {len(order) - limit:,} more")
-        return "\n".join(lines)
+        listed = self.argmax.listing(
+            order, "best lead", lambda index: f"<= {self.led.lead[index]:.3g}", limit
+        )
+        return "\n".join([told, *listed])
 
 
 def verify_margin(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -195,6 +196,26 @@ class Report:
         if len(shown) > limit:
             lines.append(f"... and {len(shown) - limit:,} more")
         return "\n".join(lines)
+
+    def listing(
+        self, ids: NDArray[np.int64], heading: str, cell: Callable[[int], str], limit: int
+    ) -> list[str]:
+        """Lines for some classes: id, name where there are names, and one more cell.
+
+        Args:
+            ids: (n,) the classes.
+            heading: of the last cell.
+            cell: the last cell of a class.
+            limit: most classes; what is left out is counted.
+        """
+        named = self.names is not None
+        rows = [("class", *(["name"] if named else []), heading)]
+        for index in ids[:limit].tolist():
+            name = [printable(self.name(index), 16)] if named else []
+            rows.append((str(index), *name, cell(index)))
+        lines = columns(rows) if len(rows) > 1 else []
+        more = [f"... and {len(ids) - limit:,} more"] if len(ids) > limit else []
+        return [*lines, *more]
 
     def _row(self, index: int) -> tuple[str, ...]:
         twin, rival = int(self.duplicate_of[index]), int(self.rival[index])

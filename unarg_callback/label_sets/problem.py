@@ -226,13 +226,13 @@ class Problem:
 
     def _extents(self) -> tuple[Array, Array]:
         """(K,) middles and (K,) half widths of the ranges of ``rows x + offset`` over the box."""
-        centre, radius = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        centre, radius = self.window
         # Elementwise, so that it doesn't matter where a row stands.
         middle = (self.rows * centre).sum(1) + self.offset
         return middle, (np.abs(self.rows) * radius).sum(1)
 
     def _most_gap(self) -> float:
-        centre, radius = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        centre, radius = self.window
         summed = abs(float(self.total @ centre) + self.bias_sum) + np.abs(self.total) @ radius
         return self.constant + self.slope * float(summed)
 

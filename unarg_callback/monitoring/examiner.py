@@ -80,7 +80,7 @@ class Examiner:
 
     def copy(self, model: nn.Module) -> list[Copy]:
         """Copy all layers as they are now. A collective."""
-        copies = [self.copy_one(head, model) for head in self.heads]
+        copies = self._copy_heads(model)
         watch = self.attention
         if watch is not None:
             keys = self.ranks.together(lambda: watch.copy() if self.ranks.first else ())
@@ -94,8 +94,11 @@ class Examiner:
         """
         return any(
             isinstance(copy.layer, OutputLayer) and head.monitor.moved(copy.layer)
-            for head, copy in zip(self.heads, self.copy(model), strict=True)
+            for head, copy in zip(self.heads, self._copy_heads(model), strict=True)
         )
+
+    def _copy_heads(self, model: nn.Module) -> list[Copy]:
+        return [self.copy_one(head, model) for head in self.heads]
 
     def copy_one(self, head: Head, model: nn.Module) -> Copy:
         """Copy one layer; where that of one rank has NaN, no rank checks it. A collective."""

@@ -16,7 +16,7 @@ from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Certificate, Status
 from unarg_callback.geometry.rounding import plain_arithmetic
-from unarg_callback.report import Report, columns, printable
+from unarg_callback.report import Report
 from unarg_callback.search.limits import Limits
 from unarg_callback.top_k.proof import Reach, TopKCertificate, TopKWitness
 from unarg_callback.top_k.search import TopKSearch
@@ -69,15 +69,10 @@ class TopKReport:
             limit: most lines.
         """
         shown = np.concatenate([self.ids(Reach.UNREACHABLE), self.ids(Reach.UNDECIDED)])
-        named = self.argmax.names is not None
-        rows = [("class", *(["name"] if named else []), "status")]
-        for index in shown[:limit].tolist():
-            name = [printable(self.argmax.name(index), 16)] if named else []
-            rows.append((str(index), *name, Reach(self.status[index]).name.lower()))
-        lines = [self.summary(), *(columns(rows) if len(rows) > 1 else [])]
-        if len(shown) > limit:
-            lines.append(f"... and {len(shown) - limit:,} more")
-        return "\n".join(lines)
+        listed = self.argmax.listing(
+            shown, "status", lambda index: Reach(self.status[index]).name.lower(), limit
+        )
+        return "\n".join([self.summary(), *listed])
 
 
 def verify_top_k(
