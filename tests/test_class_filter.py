@@ -92,7 +92,7 @@ def test_any_name_is_either_kept_or_not(name: str) -> None:
 
 def test_what_it_says_of_itself() -> None:
     assert str(ClassFilter(("Han",), True, "x+")) == (
-        "script Han, no digits or punctuation, matching 'x+'"
+        "script Han, no digits or punctuation, names matching 'x+'"
     )
     assert not ClassFilter()
     assert ClassFilter().mask(["<unk>", ""]).all()

@@ -96,7 +96,7 @@ class ClassFilter:
         """
         parts = [f"script {' or '.join(self.scripts)}"] if self.scripts else []
         parts += ["no digits or punctuation"] if self.words else []
-        parts += [] if self.pattern is None else [f"matching {self.pattern!r}"]
+        parts += [] if self.pattern is None else [f"names matching {self.pattern!r}"]
         return ", ".join(parts)
 
     def mask(self, names: Sequence[str]) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from unarg_callback.commands import check, compare, figure, rankings, recheck, summary
-from unarg_callback.commands.terminal import one_line, write
+from unarg_callback.commands.terminal import give_bars_a_size, one_line, write
 from unarg_callback.errors import UnargError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Threads that spin for long while they wait make a check many times slower on a busy
         # machine; threads that never do make it slower on an idle one.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    give_bars_a_size()
     if not _by_torchrun():
         return _status(lambda: _run(argv, None))
     from unarg_callback.distributed.ranks import from_environment

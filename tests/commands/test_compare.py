@@ -35,8 +35,8 @@ def test_who_went_and_who_returned(tmp_path: Path, capsys: pytest.CaptureFixture
     assert err == ""
     lines = out.splitlines()
     assert lines[0].startswith("A: a.npz: W (6, 2)")
-    assert "5 argmaxable, 1 provably unargmaxable" in lines[1]
-    assert lines[2].startswith("B: b.npz: W (6, 2)")
+    assert lines[2] == "   5 argmaxable, 1 provably unargmaxable, 0 undecided"
+    assert lines[3].startswith("B: b.npz: W (6, 2)")
     assert "Classes are compared by id." in lines
     at = lines.index("Unargmaxable in B, argmaxable in A: 1")
     assert lines[at + 2].split()[0] == "5"

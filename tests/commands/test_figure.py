@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the extra `plots` isn't installed")
 
+from tests.commands.running import unarg
 from unarg_callback import OutputLayer, verify
 from unarg_callback.commands.figure import main
 
@@ -66,9 +67,11 @@ def test_bars_of_reports(tmp_path: Path) -> None:
         (["--out", "a.gif"], "expected it to end in .png"),
         (["--out", "nowhere/a.png"], "can't be written"),
         (["layer.npz", "--out", "a.png"], "expected one layer"),
-        (["--patience", "-1", "--out", "a.png"], "--patience is -1"),
-        (["--radius", "0", "--out", "a.png"], "--radius is 0"),
+        (["--patience", "-1", "--out", "a.png"], "'-1' is not a whole number from 0"),
+        (["--radius", "0", "--out", "a.png"], "'0' is not a finite number above 0"),
         (["--weight", "V", "--out", "a.png"], "V"),
+        (["--out", "."], "expected it to end in .png"),
+        (["--out", "layer.npz/a.png"], "can't be written"),
     ],
 )
 def test_bad_input(
@@ -79,7 +82,7 @@ def test_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(layer.parent)
-    assert main(["regions", "layer.npz", *arguments]) == 2
+    assert unarg("figure", "regions", "layer.npz", *arguments) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in layer.parent.iterdir()] == ["layer.npz"]
 

@@ -10,7 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from tests.commands.running import unarg
+from unarg_callback import OutputLayer, verify
 from unarg_callback.cli import main
+from unarg_callback.commands.watched_layer import WatchedLayer
+from unarg_callback.recheck import ExactLayer, examine
 
 # A square's corners and its centre: only the centre can never lead.
 SQUARE = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0], [0.0, 0.0]])
@@ -112,3 +115,17 @@ def test_a_layer_in_bfloat16(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["check", str(layer), "--proofs", str(proofs), "--domain", "free", "--quiet"]) == 0
     assert unarg("recheck", proofs, layer) == 0
     assert "inputs in free" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("domain", ["box:100", "free"])
+def test_each_proof_is_a_step_of_the_bar(tmp_path: Path, domain: str) -> None:
+    weight = np.random.default_rng(1).normal(size=(150, 2))
+    proofs = verify(OutputLayer(weight), domain).save_proofs(tmp_path / "proofs.npz")
+    steps: list[int] = []
+    plain = examine(proofs, ExactLayer(weight, None))
+    assert plain.unargmaxable > 64
+    assert examine(proofs, WatchedLayer(weight, None, (), steps.append)) == plain
+    assert sum(steps) == 150
+    # Witnesses go by tiles, certificates one by one.
+    assert sorted(steps)[-1] == plain.argmaxable
+    assert steps.count(1) >= plain.unargmaxable

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 
 from tests.reports.layers import NAMES, ROWS
-from unarg_callback import verify
+from unarg_callback import OutputLayer, verify
 from unarg_callback.checkpoints import LocatedLayer, locate_layer
 from unarg_callback.commands.report_options import (
     add_report_options,
@@ -20,13 +21,16 @@ from unarg_callback.commands.report_options import (
 from unarg_callback.errors import UnargError
 from unarg_callback.report import Report
 
+Checked: TypeAlias = tuple[Report, OutputLayer, LocatedLayer]
+
 
 @pytest.fixture
-def checked(tmp_path: Path) -> tuple[Report, LocatedLayer]:
+def checked(tmp_path: Path) -> Checked:
     path = tmp_path / "layer.npz"
     np.savez(path, W=ROWS, b=np.zeros(len(ROWS)))
     located = locate_layer(path).with_names(NAMES).with_excluded([8])
-    return verify(located.load()), located
+    layer = located.load()
+    return verify(layer), layer, located
 
 
 def options(*arguments: object) -> argparse.Namespace:
@@ -35,7 +39,7 @@ def options(*arguments: object) -> argparse.Namespace:
     return parser.parse_args([str(argument) for argument in arguments])
 
 
-def test_each_form_is_written(checked: tuple[Report, LocatedLayer], tmp_path: Path) -> None:
+def test_each_form_is_written(checked: Checked, tmp_path: Path) -> None:
     targets = {form: tmp_path / f"report.{form}" for form in ("html", "markdown", "tsv")}
     given = options(*(part for form, path in targets.items() for part in (f"--{form}", path)))
     assert report_targets(given) == {f"--{form}": path for form, path in targets.items()}
@@ -47,12 +51,12 @@ def test_each_form_is_written(checked: tuple[Report, LocatedLayer], tmp_path: Pa
     assert "excluded: 1 class (as asked): 8" in texts["html"]
 
 
-def test_nothing_asked_for(checked: tuple[Report, LocatedLayer]) -> None:
+def test_nothing_asked_for(checked: Checked) -> None:
     assert filter_of(options()) is None
     assert write_reports(*checked, options()) == []
 
 
-def test_filters(checked: tuple[Report, LocatedLayer], tmp_path: Path) -> None:
+def test_filters(checked: Checked, tmp_path: Path) -> None:
     path = tmp_path / "r.tsv"
     write_reports(*checked, options("--tsv", path, "--script", "Han", "--script", "Greek"))
     assert path.read_text(encoding="utf-8").splitlines()[1].startswith("1\t東京\t")
@@ -64,7 +68,7 @@ def test_filters(checked: tuple[Report, LocatedLayer], tmp_path: Path) -> None:
 
 
 def test_one_that_fails_is_named_and_the_others_are_written(
-    checked: tuple[Report, LocatedLayer], tmp_path: Path
+    checked: Checked, tmp_path: Path
 ) -> None:
     lost, kept = tmp_path / "absent" / "r.html", tmp_path / "r.tsv"
     problems = write_reports(*checked, options("--html", lost, "--tsv", kept))

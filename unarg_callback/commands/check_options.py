@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import Any
 
 from unarg_callback.commands.layer_options import count
+from unarg_callback.commands.values import seconds
 
 
 def add_check_options(parser: argparse.ArgumentParser) -> None:
@@ -44,18 +44,3 @@ def require_usable(options: argparse.Namespace) -> dict[str, Any]:
     Domain.parse(options.domain)
     device = None if options.device is None else usable_device(options.device, "--device")
     return {"patience": options.patience, "device": device}
-
-
-def seconds(text: str) -> float:
-    """A finite number of seconds from 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of seconds from 0")
-    return value

@@ -6,13 +6,15 @@ import argparse
 import copy
 import math
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unarg_callback.commands.check_options import add_check_options, require_usable
 from unarg_callback.commands.layer_options import FORMATS, add_layer_options, count, locate
-from unarg_callback.commands.terminal import write
+from unarg_callback.commands.report_options import add_filter_options, filter_of
+from unarg_callback.commands.terminal import shows_progress, write
 from unarg_callback.errors import UnargError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from unarg_callback.checkpoints import LocatedLayer
+    from unarg_callback.class_filter import ClassFilter
     from unarg_callback.reports.comparison import Comparison
 
 _RAN, _FOUND = 0, 1
@@ -50,12 +53,13 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     group.add_argument(
         "--fail-on",
         choices=["appeared"],
-        help="exit with 1 if a class is unargmaxable in B that was not in A",
+        help="exit with 1 if a class, listed or not, is unargmaxable in B that was not in A",
     )
     group.add_argument(
         "--limit", type=count, default=10, metavar="N", help="rows of each table (default: 10)"
     )
     group.add_argument("--quiet", action="store_true", help="print nothing")
+    add_filter_options(parser.add_argument_group("which classes to tell about"))
     parser.set_defaults(run=run)
 
 
@@ -65,12 +69,14 @@ def run(options: argparse.Namespace, ranks: Any = None) -> int:
     Raises:
         UnargError: a file can't be read, or the layers can't be compared.
     """
+    chosen = filter_of(options)
     settings = require_usable(options)
     first = locate(options.file, options)
     second = locate(options.second, _of_second(options))
     found = _checked(first, second, options, settings, ranks)
     if not options.quiet:
-        write(sys.stdout, text(found, first.describe(), second.describe(), options.limit))
+        told = text(found, first.describe(), second.describe(), options.limit, chosen)
+        write(sys.stdout, told)
     return _FOUND if options.fail_on and len(appeared(found)) else _RAN
 
 
@@ -113,12 +119,22 @@ def _checked(
         )
     one, other = first.load(), second.load()
     verifier = IncrementalVerifier(options.domain, ranks=ranks, **settings)
-    before = verifier.update(one, time_limit=options.time_limit)
-    after = verifier.update(other, time_limit=options.time_limit)
+    reports = []
+    for letter, layer in (("A", one), ("B", other)):
+        if shows_progress(options):
+            write(sys.stderr, f"checking {letter} ...")
+        reports.append(verifier.update(layer, time_limit=options.time_limit))
+    before, after = reports
     return compare(before, after, one, other)
 
 
-def text(found: Comparison, first: str, second: str, limit: int = 10) -> str:
+def text(
+    found: Comparison,
+    first: str,
+    second: str,
+    limit: int = 10,
+    chosen: ClassFilter | None = None,
+) -> str:
     """What changed, for people.
 
     Args:
@@ -126,9 +142,19 @@ def text(found: Comparison, first: str, second: str, limit: int = 10) -> str:
         first: what the first layer was read from.
         second: likewise.
         limit: most rows of a table.
+        chosen: which classes to tell about below the counts of both checks; None for all.
     """
-    lines = [f"A: {first}", f"   {found.before.summary()}", f"B: {second}"]
-    lines += [f"   {found.after.summary()}", ""]
+    lines = []
+    for letter, source, report in (("A", first, found.before), ("B", second, found.after)):
+        # As a rule too long for one line of 80 columns.
+        problem, _, verdicts = report.summary().rpartition(": ")
+        lines += [f"{letter}: {source}", f"   {problem}", f"   {verdicts}"]
+    lines.append("")
+    if chosen is not None:
+        listed = found.only(chosen)
+        which = _which(found, listed, chosen)
+        lines += [textwrap.fill(which, 80, break_long_words=False), ""]
+        found = listed
     lines += _matching(found)
     rival: _Cells = ("now beaten by",), lambda a, b: (_rival(found, b),)
     lines += _table("Unargmaxable in B, argmaxable in A", found, found.appeared, limit, rival)
@@ -148,6 +174,19 @@ def text(found: Comparison, first: str, second: str, limit: int = 10) -> str:
     title = "Argmaxable in both, those whose leads changed most first"
     lines += _table(title, found, found.moved, limit, both)
     return "\n".join(lines).rstrip()
+
+
+def _which(found: Comparison, listed: Comparison, chosen: ClassFilter) -> str:
+    """How many classes a filter keeps."""
+    if found.before.names is None and found.after.names is None:
+        return f"The classes have no names, so the filter leaves none out: {chosen}."
+    parts = [f"{len(listed.pairs):,} of {len(found.pairs):,} that are in both"]
+    for letter, kept, every in (
+        ("A", listed.only_before, found.only_before),
+        ("B", listed.only_after, found.only_after),
+    ):
+        parts += [f"{len(kept):,} of {len(every):,} only in {letter}"] if len(every) else []
+    return f"Below are classes with {chosen} only: {', '.join(parts)}."
 
 
 def _matching(found: Comparison) -> list[str]:

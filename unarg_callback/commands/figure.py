@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unarg_callback.commands.layer_options import add_layer_options, locate
+from unarg_callback.commands.layer_options import add_layer_options, count, locate
+from unarg_callback.commands.outputs import require_outputs
+from unarg_callback.commands.terminal import write
+from unarg_callback.commands.values import positive
 from unarg_callback.errors import UnargError
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ _KINDS = {
     "steps": "points tried for each class, in the vocabulary's order (Figures 11 and 12)",
     "bars": "unargmaxable classes of several reports of `unarg check --json` (Figure 6)",
 }
+_ENDINGS = (".png", ".svg", ".pdf")
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -43,12 +47,15 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     group.add_argument("--domain", default="box:100", metavar="X", help="of the check, for steps")
     group.add_argument(
         "--patience",
-        type=int,
+        type=count,
         metavar="N",
         help="for steps: the paper's search with at most N reflections (default: this package's)",
     )
     group.add_argument(
-        "--radius", type=float, metavar="R", help="half the width of the plane (default: all shows)"
+        "--radius",
+        type=positive,
+        metavar="R",
+        help="half the width of the plane (default: all shows)",
     )
     group.add_argument("--title", default="", metavar="TEXT", help="for steps")
     parser.set_defaults(run=run)
@@ -65,12 +72,11 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
     canvas(1, 1)  # Without matplotlib, no work is done in vain.
     if options.kind != "bars" and len(options.files) > 1:
         raise FigureError(f"{len(options.files)} files are given; expected one layer")
-    if not (options.patience is None or options.patience >= 0):
-        raise FigureError(f"--patience is {options.patience}; expected a whole number from 0")
-    if not (options.radius is None or 0 < options.radius < float("inf")):
-        raise FigureError(f"--radius is {options.radius}; expected a finite number above 0")
+    if options.out.suffix.lower() not in _ENDINGS:
+        raise FigureError(f"--out is {options.out}; expected it to end in .png, .svg or .pdf")
+    require_outputs({"--out": options.out}, options.files)
     try:
-        print(save(_draw(options), options.out))
+        write(sys.stdout, str(save(_draw(options), options.out)))
     except OSError as cause:
         raise FigureError(
             f"{options.out} can't be written ({cause.strerror or cause}); expected a file in a "
@@ -119,7 +125,7 @@ def _steps(layer: OutputLayer, options: argparse.Namespace) -> Any:
     from unarg_callback.verification import verify
 
     report = verify(layer, options.domain, progress=sys.stderr.isatty())
-    print(report.summary())
+    write(sys.stdout, report.summary())
     if options.patience is None:
         return draw_steps(steps_of(report), options.title)
     return draw_steps(paper_steps(layer, report, options.patience), options.title)

@@ -40,7 +40,8 @@ def _require_writable(option: str, target: Path) -> None:
         if target.is_dir() or not target.name:
             raise UsageError(f"{option} {target} is a folder; expected the name of a file")
         if target.exists() and not target.is_file():
-            raise UsageError(f"{option} {target} is not a regular file; expected one, or --json -")
+            other = ", or --json - for standard output" if option == "--json" else ""
+            raise UsageError(f"{option} {target} is not a regular file; expected one{other}")
         if target.exists():
             with target.open("ab"):
                 pass

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from typing import Any
+
+from unarg_callback.commands.terminal import write
 
 _DIGITS = 40
 """Longer numbers are rounded, unless all digits are asked for."""
@@ -36,7 +39,8 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
     Raises:
         UnargError: C or d isn't in range.
     """
-    print(text(options.classes, options.features, table=options.table, digits=options.digits))
+    told = text(options.classes, options.features, table=options.table, digits=options.digits)
+    write(sys.stdout, told)
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unarg_callback.commands.layer_options import FORMATS, add_layer_options, locate
-from unarg_callback.commands.terminal import write
+from unarg_callback.commands.terminal import shows_progress, write
 from unarg_callback.errors import UnargError
 
 if TYPE_CHECKING:
@@ -59,8 +59,10 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
 
 def _examine(options: argparse.Namespace, located: LocatedLayer) -> tuple[dict[str, Any], Summary]:
     import torch
+    from tqdm import tqdm
 
-    from unarg_callback.recheck import ExactLayer, examine, read_proof_file
+    from unarg_callback.commands.watched_layer import WatchedLayer
+    from unarg_callback.recheck import examine, read_proof_file
 
     dim = located.weight.shape[1 if located.orientation == "classes-first" else 0]
     arrays = read_proof_file(options.proofs, located.classes, dim)
@@ -68,12 +70,18 @@ def _examine(options: argparse.Namespace, located: LocatedLayer) -> tuple[dict[s
         _require_domain(arrays, options.domain, dim)
     layer = located.load()
     weight, bias = layer.weight, layer.bias
-    exact = ExactLayer(
-        weight.to(torch.float64).numpy(),
-        None if bias is None else bias.to(torch.float64).numpy(),
-        layer.excluded,
-    )
-    summary = examine(arrays, exact)
+    total = len(arrays["witness_class"]) + len(arrays["certificate_class"])
+    with tqdm(
+        total=total, disable=not shows_progress(options), unit="proof", desc="recheck"
+    ) as bar:
+        exact = WatchedLayer(
+            weight.to(torch.float64).numpy(),
+            None if bias is None else bias.to(torch.float64).numpy(),
+            layer.excluded,
+            bar.update,
+        )
+        summary = examine(arrays, exact)
+        bar.update(total - bar.n)  # Proofs that no class owes aren't tried.
     outside = [index for index, why in summary.wrong.items() if why.startswith("excluded")]
     if outside:
         in_file = [t for t, status in enumerate(arrays["status"].tolist()) if status == 3]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unarg_callback.commands.terminal import write
 from unarg_callback.files import replacing
 
 if TYPE_CHECKING:
     from unarg_callback.checkpoints import LocatedLayer
     from unarg_callback.class_filter import ClassFilter
+    from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.report import Report
     from unarg_callback.reports.data import ReportData
 
 _FORMS = ("html", "markdown", "tsv")
+_SECONDS = 10.0
+"""For finding the lowest best leads; more where the check took longer."""
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +33,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--html", metavar="OUT", help="write one self-contained page")
     group.add_argument("--markdown", metavar="OUT", help="write the report as Markdown")
     group.add_argument("--tsv", metavar="OUT", help="write a line for every class")
-    add_filter_options(group)
+    add_filter_options(parser.add_argument_group("which classes to tell about"))
 
 
 def add_filter_options(group: argparse._ArgumentGroup) -> None:
@@ -77,13 +82,22 @@ def report_targets(options: argparse.Namespace) -> dict[str, Path]:
     return {option: Path(target) for option, target in given.items() if target is not None}
 
 
-def write_reports(report: Report, located: LocatedLayer, options: argparse.Namespace) -> list[str]:
+def write_reports(
+    report: Report,
+    layer: OutputLayer,
+    located: LocatedLayer,
+    options: argparse.Namespace,
+    *,
+    progress: bool = False,
+) -> list[str]:
     """Write the reports that were asked for; one that fails doesn't keep the others from it.
 
     Args:
         report: of the check.
+        layer: that was checked.
         located: the layer's file.
         options: with what :func:`add_report_options` added.
+        progress: say on stderr what takes a while.
 
     Returns:
         What could not be written, and why.
@@ -99,7 +113,18 @@ def write_reports(report: Report, located: LocatedLayer, options: argparse.Names
         "--tsv": to_tsv,
     }
     source = located.describe().splitlines()
-    data = report_data(report, located.file.path.name, source, filter_of(options))
+    # A table of tabs doesn't list the nearest.
+    closely, most = set(targets) != {"--tsv"}, max(_SECONDS, report.seconds)
+    if progress and closely:
+        write(sys.stderr, f"looking for the lowest best leads, for at most {most:.0f} seconds ...")
+    data = report_data(
+        report,
+        located.file.path.name,
+        source,
+        filter_of(options),
+        layer=layer if closely else None,
+        seconds=most,
+    )
     problems = []
     for option, target in targets.items():
         content = forms[option](data).encode("utf-8", "backslashreplace")

@@ -7,16 +7,17 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unarg_callback.commands.check_options import add_check_options, require_usable
 from unarg_callback.commands.layer_options import FORMATS, add_layer_options, locate
 from unarg_callback.commands.report_options import add_filter_options, filter_of
-from unarg_callback.commands.terminal import write
-from unarg_callback.errors import UnargError
+from unarg_callback.commands.terminal import one_line, shows_progress, write
 
 if TYPE_CHECKING:
+    from unarg_callback.class_filter import ClassFilter
     from unarg_callback.report import Report
 
 _RAN, _FOUND, _BAD_INPUT = 0, 1, 2
@@ -36,7 +37,6 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     add_layer_options(parser)
     add_check_options(parser)
     group = parser.add_argument_group("what to report")
-    add_filter_options(group)
     group.add_argument("--markdown", action="store_true", help="print the rows as Markdown")
     group.add_argument(
         "--fail-on",
@@ -45,7 +45,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         default=[],
         help="exit with 1 if a model has such a class (may be given twice)",
     )
-    group.add_argument("--quiet", action="store_true", help="don't say which file is being checked")
+    group.add_argument("--quiet", action="store_true", help="no progress")
+    add_filter_options(parser.add_argument_group("which classes to count"))
     parser.set_defaults(run=run)
 
 
@@ -55,50 +56,94 @@ def run(options: argparse.Namespace, ranks: Any = None) -> int:
     Raises:
         UnargError: the options are wrong whatever the files hold.
     """
-    from unarg_callback.reports.summary import summary_markdown, summary_row, summary_text
+    return summarise(options, ranks, markdown=options.markdown)
+
+
+def summarise(
+    options: argparse.Namespace, ranks: Any = None, *, markdown: bool = False, printed: bool = True
+) -> int:
+    """Check all files, print a row for each, and return the exit status.
+
+    Whatever goes wrong with a file is its row. If somebody interrupts, the rows that are finished
+    are printed.
+
+    Args:
+        options: with ``files``, and those of layers, checks and filters, ``fail_on`` and ``quiet``.
+        ranks: the processes that divide the checks; None for this one alone.
+        markdown: print the rows as Markdown.
+        printed: whether rows are printed at all.
+
+    Raises:
+        UnargError: the options are wrong whatever the files hold.
+    """
+    from unarg_callback.report import printable
+    from unarg_callback.reports.summary import summary_row
 
     chosen = filter_of(options)
     settings = require_usable(options)
-    rows, failed, hit = [], False, False
-    for name, report in _reports(options, settings, ranks):
-        rows.append(summary_row(name, report, chosen))
-        if isinstance(report, Exception):
-            failed = True
-        else:
+    rows, nameless, failed, hit = [], [], False, False
+    try:
+        for name, report in _reports(options, settings, ranks):
+            rows.append(summary_row(name, report, chosen))
+            if isinstance(report, Exception):
+                failed = True
+                if not printed:
+                    write(sys.stderr, f"unarg: {name}: {one_line(str(report))}")
+                continue
             hit |= any(report.counts[kind] for kind in options.fail_on)
-    form = summary_markdown if options.markdown else summary_text
-    told = form(rows).rstrip()
-    if chosen is not None and not options.markdown:
-        told += f"\n\nOnly classes with {chosen} are counted."
-    write(sys.stdout, told)
+            nameless += [printable(name, 40)] if report.names is None else []
+    finally:
+        if printed and rows:
+            write(sys.stdout, _told(rows, nameless, chosen, markdown))
     return _BAD_INPUT if failed else _FOUND if hit else _RAN
+
+
+def _told(
+    rows: Sequence[tuple[str, ...]], nameless: list[str], chosen: ClassFilter | None, markdown: bool
+) -> str:
+    from unarg_callback.reports.markdown import escaped
+    from unarg_callback.reports.summary import summary_markdown, summary_text
+
+    text = (summary_markdown if markdown else summary_text)(rows).rstrip()
+    if chosen is None:
+        return text
+    note = f"Only classes with {chosen} are counted."
+    if nameless:
+        note += f" All are of {', '.join(nameless)}, for want of names."
+    return f"{text}\n\n{escaped(note) if markdown else one_line(note)}"
 
 
 def _reports(
     options: argparse.Namespace, settings: dict[str, Any], ranks: Any
 ) -> Iterator[tuple[str, Report | Exception]]:
     """Each model's name with its report, or with what went wrong."""
+    from unarg_callback.distributed.ranks import Ranks
     from unarg_callback.verification import verify
 
+    together = ranks or Ranks()
+
+    def checked(file: str) -> Report:
+        layer = locate(file, options).load()
+        if settings["device"] is not None:
+            layer = layer.to(settings["device"])
+        return verify(
+            layer,
+            options.domain,
+            patience=settings["patience"],
+            time_limit=options.time_limit,
+            progress=shows_progress(options),
+            ranks=together,
+        )
+
     for file, name in zip(options.files, names_of(options.files), strict=True):
-        if not options.quiet and sys.stderr.isatty():
+        if shows_progress(options):
             write(sys.stderr, f"{name} ...")
+        result: Report | Exception
         try:
-            layer = locate(file, options).load()
-            if settings["device"] is not None:
-                layer = layer.to(settings["device"])
-            yield (
-                name,
-                verify(
-                    layer,
-                    options.domain,
-                    patience=settings["patience"],
-                    time_limit=options.time_limit,
-                    ranks=ranks,
-                ),
-            )
-        except (UnargError, MemoryError) as cause:
-            yield name, cause
+            result = together.together(partial(checked, file))
+        except Exception as cause:  # Whatever it is, the other files have to get their rows.
+            result = cause
+        yield name, result
 
 
 def names_of(files: Sequence[str]) -> list[str]:

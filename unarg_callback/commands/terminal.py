@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from typing import TextIO
+
+_COLUMNS, _LINES = "80", "24"
 
 
 def write(stream: TextIO | None, text: str) -> None:
@@ -37,6 +40,31 @@ def one_line(text: str) -> str:
     'a b'
     """
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def shows_progress(options: argparse.Namespace) -> bool:
+    """Whether there is somebody to show a progress bar to.
+
+    Args:
+        options: with ``quiet``.
+    """
+    return not options.quiet and sys.stderr is not None and sys.stderr.isatty()
+
+
+def give_bars_a_size() -> None:
+    """Let progress bars have 80 columns on a terminal that says it has none, as in many a CI.
+
+    Bars of tqdm would be empty there, or not be drawn. No effect once tqdm has been imported, nor
+    where its size has been set.
+    """
+    try:
+        size = os.get_terminal_size(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):  # It is no terminal, or closed.
+        return
+    if not size.columns:
+        os.environ.setdefault("TQDM_NCOLS", _COLUMNS)
+    if not size.lines:
+        os.environ.setdefault("TQDM_NROWS", _LINES)
 
 
 def _discard(stream: TextIO) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unarg_callback.class_filter import ClassFilter
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report
+from unarg_callback.reports.data import kept_classes
 
 _TILE = 256
 
@@ -43,6 +45,23 @@ class Comparison:
     only_after: NDArray[np.int64]
     shares_before: NDArray[np.float64]
     shares_after: NDArray[np.float64]
+
+    def only(self, chosen: ClassFilter) -> Comparison:
+        """The same about chosen classes alone; about all where neither layer has names.
+
+        Args:
+            chosen: which, by their names in the second layer, or else in the first.
+        """
+        if self.before.names is None and self.after.names is None:
+            return self
+        first, second = kept_classes(self.before, chosen), kept_classes(self.after, chosen)
+        named = second[self.pairs[:, 1]] if self.after.names else first[self.pairs[:, 0]]
+        return replace(
+            self,
+            pairs=self.pairs[named],
+            only_before=self.only_before[first[self.only_before]],
+            only_after=self.only_after[second[self.only_after]],
+        )
 
     def changed(self, before: Status, after: Status) -> NDArray[np.int64]:
         """(m, 2) ids of the classes whose verdict went from one to another."""

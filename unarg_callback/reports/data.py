@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unarg_callback.class_filter import ClassFilter
 from unarg_callback.dashboards.tables import visible
+from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report, printable
+from unarg_callback.reports.nearest import Nearest, nearest, nearest_as_found
 
 _LONGEST_TITLE = 120
-MOST_NEAREST = 200
-"""Argmaxable classes that are listed, those with the least leads first."""
+_ORDER = (Status.ARGMAXABLE, Status.UNARGMAXABLE, Status.UNDECIDED, Status.EXCLUDED)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Row:
         status: of the class.
         lead: a bound on its best lead in units of the logits, from below where it is argmaxable and
             from above where not; NaN where it is undecided.
-        share: the same in percent of the range of the logits; NaN in the free domain.
+        most: an upper bound on its best lead where it is argmaxable; inf where none is known.
+        share: ``lead`` in percent of the range of the logits; NaN in the free domain.
         rival: who beats it, or whom it equals; -1 if nobody is known.
         rival_name: likewise.
         equal: whether it has the row and bias of the rival.
@@ -40,6 +42,7 @@ class Row:
     name: str
     status: Status
     lead: float
+    most: float
     share: float
     rival: int
     rival_name: str
@@ -60,7 +63,8 @@ class ReportData:
         unargmaxable: the classes with a certificate, by id.
         duplicates: classes that share row and bias with another, by id; their rival is that one.
         undecided: classes with no proof, by id.
-        nearest: argmaxable classes with the least leads, the least first.
+        nearest: argmaxable classes with the lowest best leads, the lowest first.
+        closest: what is known of their best leads, and of the leads of others.
     """
 
     title: str
@@ -72,20 +76,12 @@ class ReportData:
     duplicates: tuple[Row, ...]
     undecided: tuple[Row, ...]
     nearest: tuple[Row, ...]
+    closest: Nearest
 
     @property
     def counts(self) -> dict[str, int]:
         """How many classes of each kind are told about; as :attr:`Report.counts`."""
-        report, kept = self.report, self.kept
-        statuses = {s.name.lower(): int((report.status[kept] == s).sum()) for s in Status}
-        return {
-            "argmaxable": statuses["argmaxable"],
-            "unargmaxable": statuses["unargmaxable"],
-            "undecided": statuses["undecided"],
-            "excluded": statuses["excluded"],
-            "potentially_unargmaxable": int(report.potential[kept].sum()),
-            "duplicates": int((report.duplicate_of[kept] >= 0).sum()),
-        }
+        return counts_of(self.report, self.kept)
 
     @property
     def problem(self) -> str:
@@ -122,7 +118,7 @@ class ReportData:
         if self.chosen is None:
             return ""
         if self.report.names is None:
-            return f"The classes have no names, so none is left out by {self.chosen}."
+            return f"The classes have no names, so the filter leaves none out: {self.chosen}."
         left_out = ~self.kept
         lost = int((self.report.status[left_out] == Status.UNARGMAXABLE).sum())
         return (
@@ -130,6 +126,33 @@ class ReportData:
             f"{len(self.kept):,} are left out, {lost:,} of them unargmaxable. All took part in the "
             "check."
         )
+
+    @property
+    def nearness(self) -> str:
+        """What the list of the nearest tells, and what it doesn't."""
+        closest, total = self.closest, self.counts["argmaxable"]
+        shown = len(closest.ids)
+        which = f"The {shown:,} of {total:,}" if total > shown else "All"
+        if not closest.deepened:
+            return (
+                f"{which} argmaxable classes with the least leads, at the inputs that the check "
+                "found for them. These are lower bounds: best leads may be far larger, and classes "
+                "that are not listed may be nearer."
+            )
+        if closest.complete:
+            text = f"{which} argmaxable classes with the lowest best leads."
+        else:
+            text = (
+                f"The {shown:,} classes with the lowest best leads of {closest.deepened:,} that "
+                f"there was time to look at closely, of {total:,} argmaxable ones: those that led "
+                "by least as the check found them."
+            )
+        text += " The best lead over all inputs of the domain is proven to lie between two figures."
+        if total > shown:
+            text += f" Every other class has one of at least {figure(closest.others)}."
+        if not np.isfinite(closest.bound).all():
+            text += " Where the second is \N{INFINITY} no bound was found."
+        return text
 
     @property
     def proofs(self) -> str:
@@ -150,6 +173,9 @@ def report_data(
     title: str,
     source: Iterable[str] = (),
     chosen: ClassFilter | None = None,
+    *,
+    layer: OutputLayer | None = None,
+    seconds: float | None = None,
 ) -> ReportData:
     """What to tell of a check.
 
@@ -158,15 +184,18 @@ def report_data(
         title: of the layer, such as a file's name.
         source: what it was read from, a line each.
         chosen: which classes to tell about; where they have no names, all of them.
+        layer: that was checked, to find the lowest best leads; None to list leads as found.
+        seconds: for finding them; None for no limit.
     """
     chosen = chosen or None
-    kept = np.ones(report.classes, dtype=bool)
-    if chosen is not None and report.names is not None:
-        kept = chosen.mask(report.names)
+    kept = kept_classes(report, chosen)
     twin = report.duplicate_of >= 0
     out = kept & (report.status == Status.UNARGMAXABLE)
-    argmaxable = np.flatnonzero(kept & (report.status == Status.ARGMAXABLE))
-    nearest = argmaxable[np.argsort(report.lead[argmaxable], kind="stable")[:MOST_NEAREST]]
+    closest = (
+        nearest_as_found(report, kept)
+        if layer is None
+        else nearest(report, layer, kept, seconds=seconds)
+    )
 
     def rows(ids: NDArray[np.int64]) -> tuple[Row, ...]:
         return tuple(_row(report, index) for index in ids.tolist())
@@ -180,8 +209,40 @@ def report_data(
         unargmaxable=rows(np.flatnonzero(out)),
         duplicates=rows(np.flatnonzero(kept & twin)),
         undecided=rows(np.flatnonzero(kept & (report.status == Status.UNDECIDED))),
-        nearest=rows(nearest),
+        nearest=tuple(
+            replace(_row(report, index), lead=lead, most=most, share=_share(report, lead))
+            for index, lead, most in zip(
+                closest.ids.tolist(), closest.lead.tolist(), closest.bound.tolist(), strict=True
+            )
+        ),
+        closest=closest,
     )
+
+
+def counts_of(report: Report, kept: NDArray[np.bool_]) -> dict[str, int]:
+    """How many of some classes are of each kind; as :attr:`Report.counts`.
+
+    Args:
+        report: of the check.
+        kept: (C,) bool, the classes.
+    """
+    return {
+        **{s.name.lower(): int((report.status[kept] == s).sum()) for s in _ORDER},
+        "potentially_unargmaxable": int(report.potential[kept].sum()),
+        "duplicates": int((report.duplicate_of[kept] >= 0).sum()),
+    }
+
+
+def kept_classes(report: Report, chosen: ClassFilter | None) -> NDArray[np.bool_]:
+    """(C,) bool, True for the classes that are told about.
+
+    Args:
+        report: of the check.
+        chosen: which classes to tell about; where they have no names, or it is None, all of them.
+    """
+    if not chosen or report.names is None:
+        return np.ones(report.classes, dtype=bool)
+    return chosen.mask(report.names)
 
 
 def domain_text(domain: str) -> str:
@@ -221,11 +282,16 @@ def _row(report: Report, index: int) -> Row:
         name="" if report.names is None else visible(report.names[index]),
         status=Status(int(report.status[index])),
         lead=lead,
-        share=100 * lead / report.scale
-        if math.isfinite(report.scale) and report.scale
-        else math.nan,
+        most=math.inf,
+        share=_share(report, lead),
         rival=other,
         rival_name="" if report.names is None or other < 0 else visible(report.names[other]),
         equal=twin >= 0,
         steps=int(report.reflections[index]),
     )
+
+
+def _share(report: Report, lead: float) -> float:
+    """In percent of the range of the logits, NaN where that is infinite or nothing."""
+    finite = math.isfinite(report.scale) and report.scale
+    return 100 * lead / report.scale if finite else math.nan

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from unarg_callback.geometry.proof import Status
 from unarg_callback.reports.charts import Dots, histogram, scatter
-from unarg_callback.reports.data import MOST_NEAREST, ReportData, Row, domain_text, figure
+from unarg_callback.reports.data import ReportData, Row, domain_text, figure
 
 _KINDS = (
     ("argmaxable", "some input makes them the argmax: each has a witness"),
@@ -140,13 +140,7 @@ def _undecided(data: ReportData) -> str:
 def _nearest(data: ReportData) -> str:
     if not data.nearest:
         return "<p>None: there are no argmaxable classes.</p>"
-    total = data.counts["argmaxable"]
-    which = f"The {len(data.nearest):,} of {total:,}" if total > MOST_NEAREST else "All"
-    text = (
-        f"{which} argmaxable classes with the least leads, at the inputs that the check found for "
-        "them; their best leads may be larger. A small change of the layer may make them "
-        "unargmaxable."
-    )
+    text = f"{data.nearness} A small change of the layer may make them unargmaxable."
     return _table(data, "nearest", data.nearest, text)
 
 
@@ -154,9 +148,12 @@ def _table(data: ReportData, name: str, rows: tuple[Row, ...], text: str) -> str
     named, ranged = data.report.names is not None, math.isfinite(data.report.scale)
     heads = [("class", "n"), *([("name", "")] if named else [])]
     bounded = name not in ("undecided", "duplicates")
+    deepened = name == "nearest" and data.closest.deepened > 0
     if bounded:
-        heads.append(("lead at least" if name == "nearest" else "lead at most", "n"))
+        least = "best lead at least" if deepened else "lead at least"
+        heads.append((least if name == "nearest" else "lead at most", "n"))
         heads += [("% of range", "n w")] if ranged else []
+        heads += [("at most", "n")] if deepened else []
     if name != "nearest":
         heads.append(("equals" if name == "duplicates" else "beaten by", ""))
     heads.append(("steps", "n w"))
@@ -164,7 +161,7 @@ def _table(data: ReportData, name: str, rows: tuple[Row, ...], text: str) -> str
     # Rows are many: what holds for a column is said once, by its number.
     kinds = [f"{kind}{at}" for at, (_, every) in enumerate(heads, 1) for kind in every.split()]
     columns = " ".join(kinds)
-    body = "".join(_cells(row, name, named, bounded, ranged) for row in rows)
+    body = "".join(_cells(row, name, named, bounded, ranged, deepened) for row in rows)
     return (
         f"<p>{escape(text)}</p>"
         f'<div class="find" hidden><label>Search <input type="search" '
@@ -175,7 +172,7 @@ def _table(data: ReportData, name: str, rows: tuple[Row, ...], text: str) -> str
     )
 
 
-def _cells(row: Row, name: str, named: bool, bounded: bool, ranged: bool) -> str:
+def _cells(row: Row, name: str, named: bool, bounded: bool, ranged: bool, deepened: bool) -> str:
     cells = [f"<td>{row.index}"]
     if named:
         cells.append(f"<td><bdi>{escape(row.name)}</bdi>")
@@ -183,6 +180,8 @@ def _cells(row: Row, name: str, named: bool, bounded: bool, ranged: bool) -> str
         cells.append(f"<td>{figure(row.lead)}")
         if ranged:
             cells.append(f"<td>{figure(row.share)}")
+        if deepened:
+            cells.append(f"<td>{figure(row.most)}")
     if name != "nearest":
         equal = "equals " if name == "unargmaxable" and row.equal else ""
         other = "" if row.rival < 0 else f"{equal}{row.rival} <bdi>{escape(row.rival_name)}</bdi>"

@@ -17,10 +17,6 @@ _DUPLICATES = (
     "They have the row and bias of another class, so that neither ever leads the other; which of "
     "two equal logits is the argmax depends on the device."
 )
-_NEAREST = (
-    "Each leads by at least this much at some input; its best lead may be larger than what the "
-    "search found."
-)
 _SIGNS = {
     Status.ARGMAXABLE: "\N{GREATER-THAN OR EQUAL TO} ",
     Status.UNARGMAXABLE: "\N{LESS-THAN OR EQUAL TO} ",
@@ -46,7 +42,7 @@ def to_markdown(data: ReportData, limit: int = MOST_ROWS) -> str:
         ("Classes that can never be the argmax", "", data.unargmaxable),
         ("Classes that equal another", _DUPLICATES, data.duplicates),
         ("Undecided classes", "There is no proof either way.", data.undecided),
-        ("Argmaxable classes with the least leads", _NEAREST, data.nearest[:_MOST_NEAREST]),
+        ("Nearest to unargmaxable", _nearness(data), data.nearest[:_MOST_NEAREST]),
     ):
         if rows:
             parts += [f"## {heading}", *_paragraphs([note]), _classes(data, rows[:limit])]
@@ -77,20 +73,34 @@ def _paragraphs(sentences: Iterable[str]) -> list[str]:
 
 def _classes(data: ReportData, rows: Sequence[Row]) -> str:
     named = data.report.names is not None
-    heads = ("class", *(["name"] if named else []), "best lead", "% of range", "beaten by")
+    beaten = any(row.status != Status.ARGMAXABLE for row in rows)
+    between = not beaten and data.closest.deepened > 0
+    heads = ["class", *(["name"] if named else []), "best lead", "% of range"]
+    heads += ["beaten by"] if beaten else []
     return _grid(
         heads,
         [
             (
                 str(row.index),
                 *((row.name,) if named else ()),
-                f"{_SIGNS.get(row.status, '')}{figure(row.lead)}",
+                _lead(row, between),
                 figure(row.share),
-                _rival(row),
+                *((_rival(row),) if beaten else ()),
             )
             for row in rows
         ],
     )
+
+
+def _nearness(data: ReportData) -> str:
+    more = len(data.nearest) > _MOST_NEAREST
+    return f"{data.nearness}{f' The first {_MOST_NEAREST} of these:' if more else ''}"
+
+
+def _lead(row: Row, between: bool) -> str:
+    if row.status == Status.ARGMAXABLE and between:
+        return f"{figure(row.lead)} to {figure(row.most)}"
+    return f"{_SIGNS.get(row.status, '')}{figure(row.lead)}"
 
 
 def _rival(row: Row) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from unarg_callback.class_filter import ClassFilter
+from unarg_callback.errors import UnargError
 from unarg_callback.report import Report, printable
-from unarg_callback.reports.data import report_data
+from unarg_callback.reports.data import counts_of, kept_classes
 from unarg_callback.reports.markdown import escaped
 
 HEADS = (
@@ -20,8 +21,8 @@ HEADS = (
     "seconds",
 )
 _TWO_LINES = (
-    ("", "", "", "potentially", "", "", "", ""),
-    ("model", "classes", "features", "unargmaxable", *HEADS[4:]),
+    ("", "", "", "unargmaxable", "", "", "", ""),
+    ("model", "classes", "features", "potential", "proven", "undecided", "duplicates", "seconds"),
 )
 _MOST = 200
 """Characters of a reason."""
@@ -38,9 +39,11 @@ def summary_row(
         chosen: which classes to count.
     """
     if isinstance(report, Exception):
-        reason = " ".join(str(report).split()) or type(report).__name__
+        reason = " ".join(str(report).split())
+        if not isinstance(report, UnargError):  # Without its kind it says little.
+            reason = ": ".join(part for part in (type(report).__name__, reason) if part)
         return name, f"not checked: {reason[:_MOST]}{'...' if len(reason) > _MOST else ''}"
-    counts = report_data(report, name, (), chosen).counts
+    counts = counts_of(report, kept_classes(report, chosen))
     cut = "" if report.complete else " (cut short)"
     return (
         name,
@@ -63,9 +66,14 @@ def summary_text(rows: Sequence[tuple[str, ...]]) -> str:
     whole: list[tuple[str, ...]] = [*_TWO_LINES]
     whole += [(printable(row[0], 40), *row[1:]) for row in rows if len(row) > 2]
     names = [printable(row[0], 40) for row in rows]
-    widths = [max(len(row[at]) for row in whole) for at in range(len(HEADS))]
+    widths = [max(len(row[at]) for row in whole[1:]) for at in range(len(HEADS))]
     widths[0] = max([widths[0], *map(len, names)])
-    lines = [_line(row, widths) for row in whole[:2]]
+    # One heading over two columns, so that 80 columns do for names of ten.
+    both = widths[3] + 2 + widths[4]
+    lines = [
+        " " * (sum(widths[:3]) + 6) + f"{_TWO_LINES[0][3]:>{both}}",
+        _line(whole[1], widths),
+    ]
     for row, name in zip(rows, names, strict=True):
         lines.append(
             _line((name, *row[1:]), widths)
