@@ -14,6 +14,8 @@ from torch import Tensor
 
 from unarg_callback.geometry.rounding import inward
 
+_CHUNK = 8192
+
 _LARGEST = 14
 """Grid points are below 2 ** 15 in units of the grid, half of float16's range."""
 
@@ -111,13 +113,14 @@ class CompactPoints:
             exact: points that stand in place of some of these, (d,) float64 each.
             unit: of the grid.
         """
-        halves, odd = [], []
-        for part in points.split(8192):
-            half = (part / unit).to(torch.float16)
-            off = ((half.to(part.dtype) * unit) != part).any(1)
-            halves.append(half.cpu())
-            odd.append(off.cpu())
-        apart = torch.cat(odd) if odd else torch.zeros(0, dtype=torch.bool)
+        half = torch.empty(points.shape, dtype=torch.float16)
+        apart = torch.zeros(len(points), dtype=torch.bool)
+        for begin in range(0, len(points), _CHUNK):
+            span = slice(begin, begin + _CHUNK)
+            part = points[span]
+            rounded = (part / unit).to(torch.float16)
+            apart[span] = ((rounded.to(part.dtype) * unit) != part).any(1).cpu()
+            half[span] = rounded.cpu()
         apart[list(exact)] = True
         at = apart.nonzero().squeeze(1)
         full = points[at.to(points.device)].cpu()
@@ -127,7 +130,6 @@ class CompactPoints:
                 full = full.double()
             for index, point in exact.items():
                 full[place[index]] = point.to(full)
-        half = torch.cat(halves) if halves else points.to(torch.float16).cpu()
         half[at] = 0
         return cls(unit, half, at, full)
 

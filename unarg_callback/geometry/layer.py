@@ -21,6 +21,8 @@ _BITS = {
 }
 """Integers of the same size, and where the exponent is."""
 
+_CHUNK = 8192
+
 _MOST_IDS = 10**8
 """Longest range of ids: more classes than any layer has, so more is a slip of the pen."""
 
@@ -181,8 +183,9 @@ class OutputLayer:
         for what, tensor in (("weight", self.weight), ("bias", self.bias)):
             if tensor is None:
                 continue
-            # One reduction decides; NaN and inf both survive a sum of zeros times the entries.
-            finite = torch.isfinite(tensor).reshape(self.classes, -1).all(1)
+            # In parts: the test needs as much memory as what it tests.
+            parts = tensor.reshape(self.classes, -1).split(_CHUNK)
+            finite = torch.cat([torch.isfinite(part).all(1) for part in parts])
             bad = (~finite.cpu()[self.active]).nonzero().squeeze(1)
             if len(bad):
                 ids = self.active[bad].tolist()

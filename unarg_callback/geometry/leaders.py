@@ -129,7 +129,7 @@ class LeadEvaluator:
         self._largest_entry = reach / self.unit
         self._bias = torch.empty(self.count, dtype=dtype, device=self.device)
         size = self.count * layer.dim * dtype.itemsize
-        self._resident = dtype == torch.float32 or size <= _RESIDENT_BYTES
+        self._resident = size <= _RESIDENT_BYTES
         self._tiles: list[Tensor] = []
         for span in self._spans():
             centred = self.rows(slice(span.start, span.stop))
@@ -200,12 +200,7 @@ class LeadEvaluator:
 
     def _leads(self, targets: Tensor, points: Tensor) -> Leads:
         own = targets.to(self.device)
-        tile_max = torch.cat(
-            [
-                self._tile_maxima(targets[at : at + _POINTS], points[at : at + _POINTS])
-                for at in range(0, len(targets), _POINTS)
-            ]
-        )
+        tile_max = self._tile_maxima(targets, points)
         rows = self.rows(own)
         mine = (rows.to(self.dtype) * points).sum(1).double() + self._bias[own].double()
         lead = mine - tile_max.amax(1).double()
@@ -227,15 +222,19 @@ class LeadEvaluator:
         own = targets.to(self.device)
         order = torch.argsort(targets, stable=True)
         ranks = targets[order]
-        maxima: list[Tensor] = []
-        for span, tile in self._each_tile():
-            block = torch.addmm(self._bias[span.start : span.stop], points, tile)
+        # One tensor for all: what a loop keeps beside large temporaries leaves holes in the heap.
+        tiles = len(self._spans())
+        maxima = torch.empty(len(points), tiles, dtype=self.dtype, device=self.device)
+        for column, (span, tile) in enumerate(self._each_tile()):
             first, last = torch.searchsorted(ranks, torch.tensor([span.start, span.stop])).tolist()
-            if last > first:
-                rows = order[first:last].to(self.device)
-                block[rows, own[rows] - span.start] = -math.inf
-            maxima.append(block.amax(1))
-        return torch.stack(maxima, 1)
+            mine = order[first:last]
+            for at in range(0, len(points), _POINTS):
+                part = points[at : at + _POINTS]
+                block = torch.addmm(self._bias[span.start : span.stop], part, tile)
+                rows = mine[(mine >= at) & (mine < at + _POINTS)].to(self.device)
+                block[rows - at, own[rows] - span.start] = -math.inf
+                maxima[at : at + _POINTS, column] = block.amax(1)
+        return maxima
 
     def _winners(
         self, own: Tensor, points: Tensor, tile_max: Tensor, mine: Tensor

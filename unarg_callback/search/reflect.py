@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,9 +50,11 @@ class SearchState:
     def empty(cls, checker: Checker) -> SearchState:
         """Nothing proven, nothing tried."""
         count, dim = checker.sweep.count, checker.layer.dim
+        # NumPy's zeros take no memory until they are written to; few may be.
+        kind = np.float32 if checker.sweep.dtype == torch.float32 else np.float64
         return cls(
             torch.zeros(count, dtype=torch.bool),
-            torch.zeros(count, dim, dtype=checker.sweep.dtype, device=checker.layer.device),
+            torch.from_numpy(np.zeros((count, dim), kind)).to(checker.layer.device),
             torch.full((count,), -torch.inf, dtype=torch.float64),
             torch.full((count,), -1, dtype=torch.int64),
             torch.zeros(count, dtype=torch.int64),

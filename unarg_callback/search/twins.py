@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unarg_callback.geometry.layer import OutputLayer
 
-_CHUNK = 8192
+_CHUNK_ELEMENTS = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +39,11 @@ def find_twins(layer: OutputLayer) -> Twins:
     """Group the active rows by exact equality (-0.0 equals 0.0)."""
     active = layer.active.to(layer.device)
     twins = Twins.none(len(active))
-    hashes = torch.cat(
-        [row_hashes(layer.rows(active[at : at + _CHUNK])) for at in range(0, len(active), _CHUNK)]
-        or [torch.zeros(0, dtype=torch.int64)]
-    )
-    _, group, size = torch.unique(hashes.cpu(), return_inverse=True, return_counts=True)
+    hashes = torch.zeros(len(active), dtype=torch.int64)
+    chunk = max(1, _CHUNK_ELEMENTS // layer.dim)
+    for at in range(0, len(active), chunk):
+        hashes[at : at + chunk] = row_hashes(layer.rows(active[at : at + chunk])).cpu()
+    _, group, size = torch.unique(hashes, return_inverse=True, return_counts=True)
     suspects = (size[group] > 1).nonzero().squeeze(1)
     by_row: dict[bytes, list[int]] = {}
     for at in suspects.tolist():
