@@ -77,6 +77,14 @@ def test_ppocrv4(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ppocrv5(tmp_path: Path) -> None:
+    """Thousands of rows close together, and classes that are hard to tell apart."""
+    weight, bias, names = load_layer("ppocrv5_rec_mobile")
+    report = verify(OutputLayer(weight, bias, names=names))
+    check(report, weight, bias, tmp_path, 4220)
+
+
+@pytest.mark.slow
 def test_ppocrv4_free(tmp_path: Path) -> None:
     weight, bias, _ = load_layer("ppocrv4_rec_ch")
     check(verify(OutputLayer(weight, bias), "free"), weight, bias, tmp_path, 202)

@@ -31,6 +31,10 @@ from unarg_callback.search.limits import Limits
 from unarg_callback.search.settle import ExactName
 from unarg_callback.search.stages import Stages
 
+_BEFORE_SHARING = 4
+_MANY = 512
+_TRIED = 8
+
 
 def verify(
     layer: OutputLayer,
@@ -129,7 +133,15 @@ def from_scratch(
     stages.read_off_twins()
     todo = stages.todo()
     stages.start(todo)
-    stages.search(todo, patience)
+    if patience is not None:
+        stages.search(todo, patience)
+    else:
+        stages.search(todo, None, most=_BEFORE_SHARING)
+        left = stages.todo()
+        if len(left) > _MANY:
+            # Where thousands of rows lie together, a few certificates end the search for them all.
+            stages.settle(left, exact, most=_TRIED)
+        stages.search(stages.todo(), None, tried=True)
     if ranks is not None:
         divide_what_is_left(ranks, stages)
     stages.settle(stages.todo(), exact)

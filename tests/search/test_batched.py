@@ -126,9 +126,9 @@ def test_an_interior_point_of_nonsense_proves_nothing_false(
     generator = torch.manual_seed(0)
 
     def lie(self: InteriorPoint) -> torch.Tensor:
-        shape = self.primal.shape
-        self.primal = torch.randn(shape, dtype=torch.float64, generator=generator)
-        self.weight = torch.rand(self.weight.shape, dtype=torch.float64, generator=generator)
+        dtype = self.primal.dtype
+        self.primal = torch.randn(self.primal.shape, dtype=dtype, generator=generator)
+        self.weight = torch.rand(self.weight.shape, dtype=dtype, generator=generator)
         self.pull = torch.full_like(self.pull, -1e-3)
         return torch.ones(len(self.lead), dtype=torch.bool)
 

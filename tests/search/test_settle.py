@@ -51,20 +51,42 @@ def nobody(stage: Stage) -> torch.Tensor:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("domain", ["box:100", "free"])
 def test_a_few_certificates_settle_all_that_lie_together(
-    asked: dict[str, list[int]], way: ExactName, domain: str
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, list[int]], way: ExactName, domain: str
 ) -> None:
-    rng = np.random.default_rng(0)
-    sphere = rng.normal(size=(300, 4))
-    sphere /= np.linalg.norm(sphere, axis=1, keepdims=True)
-    weight = np.concatenate([sphere, 0.02 * rng.normal(size=(300, 4))])
-    stage = Stage.of(weight, domain=domain)
-    inner, known = torch.arange(300, 600), nobody(stage)
-    known[:300] = True
+    monkeypatch.setattr(module, "_LITTLE", 0)
+    stage, inner, known = lying_together(domain)
     outcomes = settle(stage.checker, stage.frame, inner, known, way=way)
     assert sorted(outcomes) == inner.tolist()
     for outcome in outcomes.values():
         assert status_of(stage, outcome) == Status.UNARGMAXABLE
-    assert sum(map(sum, asked.values())) <= 24
+    assert sum(map(sum, asked.values())) <= 30
+
+
+def test_where_classes_cost_little_all_are_solved_at_once(asked: dict[str, list[int]]) -> None:
+    stage = Stage.of(*random_layer("biased", 120, 3))
+    settle(stage.checker, stage.frame, stage.everyone, nobody(stage))
+    assert asked["interior_point"] == [120]
+
+
+@pytest.mark.parametrize("domain", ["box:100", "free"])
+def test_no_more_are_solved_than_asked_for(asked: dict[str, list[int]], domain: str) -> None:
+    stage, inner, known = lying_together(domain)
+    outcomes = settle(stage.checker, stage.frame, inner, known, most=4)
+    assert asked["interior_point"] == [4]
+    # What they share settles others, which is what they were solved for.
+    assert len(outcomes) > 100
+    assert all(status_of(stage, o) == Status.UNARGMAXABLE for o in outcomes.values())
+
+
+def lying_together(domain: str) -> tuple[Stage, torch.Tensor, torch.Tensor]:
+    """300 classes close together within 300 others; the classes, and who the others are."""
+    rng = np.random.default_rng(0)
+    sphere = rng.normal(size=(300, 4))
+    sphere /= np.linalg.norm(sphere, axis=1, keepdims=True)
+    stage = Stage.of(np.concatenate([sphere, 0.02 * rng.normal(size=(300, 4))]), domain=domain)
+    known = nobody(stage)
+    known[:300] = True
+    return stage, torch.arange(300, 600), known
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -75,6 +97,7 @@ def test_one_certificate_settles_all_that_one_simplex_holds(
     """Its vertices are the only rivals to start with, so every certificate is the same simplex."""
     monkeypatch.setattr(module, "working_set_size", lambda dim, count: 5)
     monkeypatch.setattr(module, "_FIRST_BATCH", 1)
+    monkeypatch.setattr(module, "_LITTLE", 0)
     weight, inner = enclosed(4, 300)
     stage = Stage.of(weight, domain=domain)
     known = nobody(stage)
@@ -184,6 +207,7 @@ def test_sharing_that_bears_no_fruit_is_given_up(monkeypatch: pytest.MonkeyPatch
         return []
 
     monkeypatch.setattr(module, "share", fruitless)
+    monkeypatch.setattr(module, "_LITTLE", 0)
     weight, inner = enclosed(4, 60)
     stage = Stage.of(weight)
     outcomes = settle(stage.checker, stage.frame, inner, nobody(stage))
@@ -203,3 +227,17 @@ def test_verify_twice_gives_the_same_bits(kind: str, domain: str) -> None:
         if isinstance(value, np.ndarray):
             assert value.tobytes() == getattr(other.proofs, name).tobytes(), name
     assert one.min_lead == other.min_lead
+
+
+def test_thousands_that_lie_together_are_neither_searched_nor_solved_one_by_one(
+    asked: dict[str, list[int]],
+) -> None:
+    rng = np.random.default_rng(0)
+    sphere = rng.normal(size=(3000, 24))
+    sphere /= np.linalg.norm(sphere, axis=1, keepdims=True)
+    weight = np.concatenate([sphere, 1e-6 * rng.normal(size=(2000, 24))])
+    report = verify(OutputLayer(weight))
+    assert report.counts["unargmaxable"] == 2000
+    assert report.counts["undecided"] == 0
+    assert sum(map(sum, asked.values())) <= 16
+    assert int(report.reflections[3000:].max()) <= 5

@@ -14,7 +14,7 @@ from unarg_callback.geometry.checker import WitnessCheck
 from unarg_callback.search.frame import Frame, frame_of
 from unarg_callback.search.limits import Limits
 from unarg_callback.search.reflect import SearchState, reflection
-from unarg_callback.search.working_set import working_set_size
+from unarg_callback.search.working_set import exact_cost
 
 _MOST_REFLECTIONS = 100
 _BEYOND_ANY_BOX = 1e6
@@ -73,8 +73,7 @@ class RowSearch:
             targets: (n,) int64 on the CPU, of this rank.
             tried: whether their points have been tried.
         """
-        dim, count = self.shard.dim, self.shard.total
-        ratio = 200 * working_set_size(dim, count) * dim / max(count, 1)
+        ratio = exact_cost(self.shard.dim, self.shard.total)
         poor = 0
         for step in range(int(tried), _MOST_REFLECTIONS + 1):
             gained, attempted = self.sweep(targets, reflected=step > 0)

@@ -210,7 +210,8 @@ class _Batch:
         rows, offset = self._rows(self.at[position][None], new[None])
         scale = self.scale[position]
         self.problem.exchange(
-            row,
+            torch.tensor([row]),
+            torch.zeros(len(new), dtype=torch.int64),
             torch.from_numpy(columns),
             torch.from_numpy(rows[0] / scale),
             torch.from_numpy(offset[0] / scale),

@@ -43,6 +43,7 @@ class CuttingPlane:
                 outcomes.append(Outcome(target, reason=DEADLINE))
             else:
                 outcomes.append(_Programme(self, target, limits).run(seeds))
+                limits.advance(int(outcomes[-1].settled))
         return outcomes
 
 

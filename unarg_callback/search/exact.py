@@ -118,7 +118,7 @@ class ExactWay(Protocol):
         Args:
             targets: (n,) int64 on the CPU.
             rivals: (n, m) int64, rivals to start with; others are added where they matter.
-            limits: when to stop; what is left then is undecided.
+            limits: when to stop; what is left then is undecided. Told of each class settled.
 
         Returns:
             An outcome for each target, in order. What is settled has been accepted by the checker.

@@ -12,6 +12,9 @@ the bound of a certificate:
 Both have interior points that can be written down, and Mehrotra's predictor-corrector keeps them
 feasible (Wright, *Primal-Dual Interior-Point Methods*, 1997, chapter 10). So at each iteration m is
 a lead over S and U a bound on every lead: a class can leave as soon as either settles it.
+
+Float32 will do for most classes: what a solution proves is decided elsewhere. It halves the time of
+a step, which goes into forming and factoring the normal equations.
 """
 
 from __future__ import annotations
@@ -24,11 +27,17 @@ from torch import Tensor
 _TO_BOUNDARY = 0.995
 _RESTART = 1e-2
 """Complementarity below which an exchange of rivals begins afresh, as measured."""
+_BACK = 0.5
+"""How far an exchange goes back to the centre then: halfway took the fewest steps."""
+_MARGIN, _LESS_MARGIN = 0.03, 0.01
+"""Slack of the tightest rival at a start and at a new start, relative to the rows, as measured."""
+_RIDGE = {torch.float64: 1e-14, torch.float32: 1e-7}
+"""Added to the diagonal of the normal equations, scaled to 1, before they are factored."""
 
 
 @dataclass(eq=False)
 class InteriorPoint:
-    """A batch of n problems over m rivals each, all float64 and scaled to size 1.
+    """A batch of n problems over m rivals each, scaled to size 1; all float64, or all float32.
 
     Args:
         matrix: (n, m, d + 1): rows a_i, then -1.
@@ -60,14 +69,18 @@ class InteriorPoint:
         """
         count, _, dim = rows.shape
         matrix = torch.cat([rows, -torch.ones_like(offset)[..., None]], dim=2)
-        # Deep enough that no slack starts near zero where all offsets are equal.
-        spread = offset.amax(1) - offset.amin(1)
-        margin = 0.1 * (rows.abs().sum(2).amax(1) + spread) + 1e-3
-        lead = offset.amin(1) - margin
-        primal = torch.cat([rows.new_zeros(count, dim), lead[:, None]], dim=1)
-        slack = offset - lead[:, None]
-        weight = 1 / slack
+        lead = offset.amin(1) - _margin(matrix, offset, _MARGIN)
+        weight = 1 / (offset - lead[:, None])
         weight = weight / weight.sum(1, keepdim=True)
+        return cls._from(matrix, offset, rows.new_zeros(count, dim), lead, weight)
+
+    @classmethod
+    def _from(
+        cls, matrix: Tensor, offset: Tensor, point: Tensor, lead: Tensor, weight: Tensor
+    ) -> InteriorPoint:
+        """Fill in slacks and the multipliers of the box, which keep the dual feasible."""
+        primal = torch.cat([point, lead[:, None]], dim=1)
+        slack = torch.linalg.vecdot(matrix, primal[:, None]) + offset
         pull = torch.bmm(weight[:, None], matrix).squeeze(1)
         level = (weight * slack).mean(1, keepdim=True) + 1e-3
         upper, lower = pull[:, :-1].clamp_min(0) + level, (-pull[:, :-1]).clamp_min(0) + level
@@ -94,38 +107,56 @@ class InteriorPoint:
 
     def keep(self, at: Tensor) -> InteriorPoint:
         """Return the problems at the given positions."""
-        return InteriorPoint(*(getattr(self, field)[at] for field in self.__dataclass_fields__))
+        return InteriorPoint(*(value[at] for value in vars(self).values()))
 
-    def exchange(self, at: int, columns: Tensor, rows: Tensor, offset: Tensor) -> None:
-        """Put other rivals in place of some of one problem's, and stay strictly feasible.
+    def joined(self, other: InteriorPoint) -> InteriorPoint:
+        """Return these problems and then others of the same shape and dtype."""
+        return InteriorPoint(
+            *(torch.cat([value, getattr(other, name)]) for name, value in vars(self).items())
+        )
 
-        The lead is lowered until every new rival has slack; their weights take the complementarity
-        that the others have.
+    def exchange(
+        self, at: Tensor, problem: Tensor, columns: Tensor, rows: Tensor, offset: Tensor
+    ) -> None:
+        """Put other rivals in place of some, in k problems, and stay strictly feasible.
+
+        Each lead is lowered until every new rival has slack; their weights take the
+        complementarity that the others of their problem have.
 
         Args:
-            at: the problem.
-            columns: (k,) places in the working set to give up.
-            rows: (k, d) a_i of the new rivals.
-            offset: (k,) beta of the new rivals.
+            at: (k,) positions of the problems, each with at least one new rival.
+            problem: (r,) for each new rival, which of the k problems it belongs to.
+            columns: (r,) places in the working set to give up, no two alike in one problem.
+            rows: (r, d) a_i of the new rivals.
+            offset: (r,) beta of the new rivals.
         """
-        level = (self.slack[at] * self.weight[at]).mean()
-        self.matrix[at, columns, :-1] = rows
-        self.offset[at, columns] = offset
-        over = rows @ self.point[at] + offset
-        depth = (self.lead[at] - over.amin()).clamp_min(0)
-        self.primal[at, -1] -= 1.1 * depth + 1e-3 * (1 + depth) * self.slack[at].mean()
-        self.slack[at] = self.matrix[at] @ self.primal[at] + self.offset[at]
-        self.weight[at, columns] = level / self.slack[at, columns]
-        self.pull[at] = self.weight[at] @ self.matrix[at]
-        if float(level) * self.slack.shape[1] < _RESTART:
-            self._restart(at)
+        place = at[problem]
+        level = (self.slack[at] * self.weight[at]).mean(1)
+        self.matrix[place, columns, :-1] = rows
+        self.offset[place, columns] = offset
+        short = self.lead[place] - ((rows * self.point[place]).sum(1) + offset)
+        depth = torch.zeros_like(level).scatter_reduce(0, problem, short, "amax")
+        self.primal[at, -1] -= 1.1 * depth + 1e-3 * (1 + depth) * self.slack[at].mean(1)
+        matrix = self.matrix[at]
+        slack = torch.linalg.vecdot(matrix, self.primal[at][:, None]) + self.offset[at]
+        self.slack[at] = slack
+        self.weight[place, columns] = level[problem] / slack[problem, columns]
+        self.pull[at] = torch.bmm(self.weight[at][:, None], matrix).squeeze(1)
+        spent = level * self.slack.shape[1] < _RESTART
+        if bool(spent.any()):
+            self._restart(at[spent])
 
-    def _restart(self, at: int) -> None:
-        """Begin one problem again: an iterate near an optimum is no start for another problem."""
-        one = slice(at, at + 1)
-        fresh = InteriorPoint.start(self.matrix[one, :, :-1], self.offset[one])
-        for name in ("primal", "slack", "weight", "upper", "lower", "pull"):
-            getattr(self, name)[one] = getattr(fresh, name)
+    def _restart(self, at: Tensor) -> None:
+        """Begin problems again, halfway back: near an optimum is no start for another problem."""
+        matrix, offset = self.matrix[at], self.offset[at]
+        fresh = InteriorPoint.start(matrix[:, :, :-1], offset)
+        point = (1 - _BACK) * self.point[at]
+        over = torch.linalg.vecdot(matrix[:, :, :-1], point[:, None]) + offset
+        lead = over.amin(1) - _margin(matrix, offset, _LESS_MARGIN)
+        weight = self.weight[at] / self.weight[at].sum(1, keepdim=True)
+        weight = torch.lerp(weight, fresh.weight, _BACK)
+        for name, value in vars(self._from(matrix, offset, point, lead, weight)).items():
+            getattr(self, name)[at] = value
 
     def step(self) -> Tensor:
         """Take one predictor-corrector step.
@@ -192,13 +223,15 @@ class _Newton:
 
     def __init__(self, at: InteriorPoint, above: Tensor, below: Tensor) -> None:
         self.at, self.above, self.below = at, above, below
+        dtype = at.matrix.dtype
         # (root D A)' (root D A) needs one scaled copy of the matrix, in cache for small batches.
         scaled = at.matrix * (at.weight / at.slack).sqrt()[..., None]
         normal = torch.bmm(scaled.transpose(1, 2), scaled)
         normal.diagonal(dim1=1, dim2=2)[:, :-1] += at.upper / above + at.lower / below
-        self.scale = normal.diagonal(dim1=1, dim2=2).clamp_min(1e-300).rsqrt()
+        tiny = torch.finfo(dtype).tiny
+        self.scale = normal.diagonal(dim1=1, dim2=2).clamp_min(tiny).rsqrt()
         normal *= self.scale[:, :, None] * self.scale[:, None, :]
-        normal.diagonal(dim1=1, dim2=2).add_(1e-14)
+        normal.diagonal(dim1=1, dim2=2).add_(_RIDGE[dtype])
         self.factor, info = torch.linalg.cholesky_ex(normal)
         self.factored = info == 0
         """(n,) bool, where the equations could be factored."""
@@ -224,7 +257,7 @@ class _Newton:
         right[:, :-1] += want_below / self.below - want_above / self.above
         scaled = (right * self.scale)[..., None]
         primal = torch.cholesky_solve(scaled, self.factor).squeeze(2) * self.scale
-        slack = torch.bmm(at.matrix, primal[..., None]).squeeze(2)
+        slack = torch.linalg.vecdot(at.matrix, primal[:, None])
         move = primal[:, :-1]
         return _Step(
             primal,
@@ -233,6 +266,12 @@ class _Newton:
             (want_above + at.upper * move) / self.above,
             (want_below - at.lower * move) / self.below,
         )
+
+
+def _margin(matrix: Tensor, offset: Tensor, share: float) -> Tensor:
+    """(n,) so deep that no slack starts near zero where all offsets are equal."""
+    spread = offset.amax(1) - offset.amin(1)
+    return share * (matrix[:, :, :-1].abs().sum(2).amax(1) + spread) + 1e-3
 
 
 def _bound(weight: Tensor, offset: Tensor, pull: Tensor) -> Tensor:

@@ -45,6 +45,10 @@ class Limits:
         """Seconds left; infinity without a limit."""
         return float("inf") if self._end is None else max(0.0, self._end - time.monotonic())
 
+    def without_end(self) -> Limits:
+        """Limits that tell the same of progress, and never stop anyone."""
+        return Limits(on_progress=self._on_progress)
+
     def advance(self, decided: int) -> None:
         """Report classes newly decided."""
         if self._on_progress is not None and decided:

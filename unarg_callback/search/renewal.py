@@ -237,7 +237,7 @@ class Renewal:
         if not len(targets) or not lenders:
             return
         one_for_all = share_simplex if stages.checker.domain.is_free else share
-        for lender in stages.neighbours.spread_out(torch.tensor(lenders), _LENDERS).tolist():
+        for lender in stages.neighbours.densest(torch.tensor(lenders), _LENDERS).tolist():
             if stages.limits.reached():
                 return
             shared = one_for_all(stages.checker, stages.outcomes[lender], targets)

@@ -26,6 +26,8 @@ _LARGEST_BATCH = 256
 _SMALLEST_GAP = 1e-13
 _KEPT = 3
 """Rivals kept a certificate, in multiples of d + 1: 4 take a third more room for little use."""
+_MANY = 4
+"""Rivals, in multiples of d + 1, from which it pays to make a certificate smaller."""
 
 
 def resolve(
@@ -71,11 +73,12 @@ def slim(checker: Checker, outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
     Returns:
         An outcome for each certificate that could be made smaller.
     """
-    most = _KEPT * (checker.layer.dim + 1)
+    corners = checker.layer.dim + 1
+    most = _KEPT * corners
     parts: dict[int, CertificatePart] = {}
     for target, outcome in outcomes.items():
         support, weight = outcome.support, outcome.weight
-        if support is not None and weight is not None and len(support) > most:
+        if support is not None and weight is not None and len(support) > _MANY * corners:
             heaviest = np.sort(np.argsort(-weight, kind="stable")[:most])
             parts[target] = (support[heaviest], weight[heaviest])
     return resolve(checker, parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -24,6 +25,8 @@ ExactName = Literal["interior_point", "cutting_plane"]
 _FIRST_BATCH = 8
 _LARGEST_BATCH = 256
 _FRUITLESS = 8
+_LITTLE = 2**28
+"""Work, in ``n m d^2`` for n classes, below which one large batch costs less than small ones."""
 
 
 def settle(
@@ -37,7 +40,9 @@ def settle(
     neighbours: Neighbours | None = None,
     supports: CertificateParts | None = None,
     points: Tensor | None = None,
+    begin: Callable[[Tensor], Tensor] | None = None,
     grace: bool = False,
+    most: int | None = None,
 ) -> dict[int, Outcome]:
     """Settle classes exactly, each by one of the exact ways or by a neighbour's certificate.
 
@@ -53,7 +58,9 @@ def settle(
         neighbours: nearest rows in the frame, if there are any already.
         supports: of earlier certificates, by class: rivals to start with.
         points: (A, d) in the sweep's dtype, where the search tried each class last.
+        begin: takes (n,) targets and returns (n, d), where the search for them begins.
         grace: whether the first batch is tried whatever the limits say.
+        most: how many to solve for; the others are settled by what these share, or not at all.
 
     Returns:
         An outcome for each target that was tried.
@@ -68,15 +75,14 @@ def settle(
     }
     neighbours = neighbours or Neighbours(checker.sweep, frame)
     rivals = working_set_size(checker.layer.dim, checker.sweep.count)
-    seeds = Seeds(neighbours, known.clone(), rivals, supports or {}, points)
-    outcomes = _shared_out(checker, ways[way], seeds, targets, limits, grace)
+    seeds = Seeds(neighbours, known.clone(), rivals, supports or {}, points, begin)
+    outcomes = _shared_out(checker, ways[way], seeds, targets, limits, grace, most)
     left = torch.tensor([t for t, o in outcomes.items() if not o.settled], dtype=torch.int64)
     if len(left) and not limits.reached():
         other: ExactName = "cutting_plane" if way == "interior_point" else "interior_point"
         for outcome in _attempt(ways[other], left, seeds.of(left), limits):
             if outcome.settled:
                 outcomes[outcome.target] = outcome
-                limits.advance(1)
     return outcomes
 
 
@@ -96,19 +102,23 @@ def _shared_out(
     targets: Tensor,
     limits: Limits,
     grace: bool,
+    most: int | None,
 ) -> dict[int, Outcome]:
     """Batches that grow; after each, its certificates are offered to all that are left."""
     outcomes: dict[int, Outcome] = {}
-    # With the certificates of an earlier check, there is little left to share.
-    left, size, fruitless = targets, _FIRST_BATCH if not seeds.supports else _LARGEST_BATCH, 0
-    while len(left) and (grace or not limits.reached()):
-        batch = seeds.neighbours.spread_out(left, size)
-        found = _attempt(way, batch, seeds.of(batch), Limits() if grace else limits)
+    left, fruitless = targets, 0
+    size = _LARGEST_BATCH if _gains_little(checker, seeds, len(targets)) else _FIRST_BATCH
+    room = len(targets) if most is None else most
+    while len(left) and room and (grace or not limits.reached()):
+        batch = seeds.neighbours.densest(left, min(size, room))
+        room -= len(batch)
+        found = _attempt(way, batch, seeds.of(batch), limits.without_end() if grace else limits)
         grace = False
         for outcome in found:
             outcomes[outcome.target] = outcome
             seeds.known[outcome.target] |= outcome.point is not None
         left = left[~torch.isin(left, batch)]
+        gained = False
         for outcome in found:
             if outcome.support is None or fruitless >= _FRUITLESS or not len(left):
                 continue
@@ -116,9 +126,20 @@ def _shared_out(
             outcomes.update({o.target: o for o in shared})
             fruitless = 0 if shared else fruitless + 1
             if shared:
+                gained = True
                 taken = torch.tensor([o.target for o in shared])
                 left = left[~torch.isin(left, taken)]
                 limits.advance(len(shared))
-        limits.advance(sum(outcome.settled for outcome in found))
-        size = min(2 * size, _LARGEST_BATCH)
+        # Small batches are for sharing; where nothing is to share, large ones cost less.
+        size = min(2 * size, _LARGEST_BATCH) if gained else _LARGEST_BATCH
     return outcomes
+
+
+def _gains_little(checker: Checker, seeds: Seeds, count: int) -> bool:
+    """Whether there is little to gain by sharing before all of a large batch are solved."""
+    if seeds.supports:
+        # With the certificates of an earlier check, there is little left to share.
+        return True
+    # In the free domain each certificate is a linear programme of its own.
+    work = count * seeds.count * (checker.layer.dim + 1) ** 2
+    return work < _LITTLE and not checker.domain.is_free

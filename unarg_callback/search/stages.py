@@ -22,10 +22,11 @@ from unarg_callback.search.reflect import SearchState, braid_reflect
 from unarg_callback.search.resolve import slim
 from unarg_callback.search.settle import ExactName, settle
 from unarg_callback.search.twins import Twins, find_twins
-from unarg_callback.search.working_set import Neighbours, working_set_size
+from unarg_callback.search.working_set import Neighbours, exact_cost
 
 _MOST_REFLECTIONS = 100
 _TWINS = 1024
+_STARTS = 4096
 _BEYOND_ANY_BOX = 1e6
 
 
@@ -136,22 +137,34 @@ class Stages:
         Args:
             targets: (n,) int64 on the CPU.
         """
-        device = self.checker.layer.device
+        for part in targets.split(_STARTS):
+            self.state.point[part.to(self.state.point.device)] = self.beginning(part)
+        self.state.rival[targets] = -1
+
+    def beginning(self, targets: Tensor) -> Tensor:
+        """(n, d) in the sweep's dtype, where the search for (n,) targets on the CPU begins."""
         low, high = self.checker.low, self.checker.high
-        points = self.frame.start(self.checker.sweep.rows(targets.to(device)))
+        points = self.frame.start(self.checker.sweep.rows(targets.to(self.checker.layer.device)))
         if bool(((low < 0) & (high > 0)).all()) and not self.checker.domain.is_free:
             # Out to the boundary of the box, where biases count least.
             points = points * _BEYOND_ANY_BOX
-        self.state.point[targets.to(device)] = self.checker.fit(points)
-        self.state.rival[targets] = -1
+        return self.checker.fit(points)
 
-    def search(self, targets: Tensor, patience: int | None, *, tried: bool = False) -> None:
+    def search(
+        self,
+        targets: Tensor,
+        patience: int | None,
+        *,
+        tried: bool = False,
+        most: int = _MOST_REFLECTIONS,
+    ) -> None:
         """Braid Reflect on whitened rows.
 
         Args:
             targets: (n,) int64 on the CPU.
             patience: most reflections a class, or None: while they pay.
             tried: whether the points that stand in the state were tried on this layer.
+            most: most reflections a class while they pay.
         """
         if not len(targets):
             return
@@ -160,14 +173,19 @@ class Stages:
             self.frame,
             self.state,
             targets,
-            patience=_MOST_REFLECTIONS if patience is None else patience,
+            patience=most if patience is None else patience,
             worthwhile=self._sweeps_pay() if patience is None else None,
             limits=self.limits,
             tried=tried,
         )
 
     def settle(
-        self, targets: Tensor, way: ExactName, supports: CertificateParts | None = None
+        self,
+        targets: Tensor,
+        way: ExactName,
+        supports: CertificateParts | None = None,
+        *,
+        most: int | None = None,
     ) -> None:
         """Settle n classes exactly.
 
@@ -175,6 +193,7 @@ class Stages:
             targets: (n,) int64 on the CPU.
             way: which exact way comes first.
             supports: of earlier certificates, to start with.
+            most: how many to solve for; the others are settled by what these share, or not at all.
         """
         if not len(targets):
             return
@@ -188,7 +207,9 @@ class Stages:
             neighbours=self.neighbours,
             supports=supports,
             points=self.state.point,
+            begin=self.beginning,
             grace=self._grace,
+            most=most,
         )
         self._grace = False
         self._keep_witnesses(found)
@@ -243,13 +264,8 @@ class Stages:
         self.common[shallow] = False
 
     def _sweeps_pay(self) -> Callable[[int, int], bool]:
-        """Compare a sweep's yield with what the exact stage would cost for the same classes.
-
-        A sweep costs ``2 A d`` operations a class, an interior point some 40 iterations of
-        ``2 m d^2``, at a fifth of the speed: the ratio is ``200 m d / A``.
-        """
-        dim = self.checker.layer.dim
-        ratio = 200 * working_set_size(dim, self.count) * dim / max(self.count, 1)
+        """Compare a sweep's yield with what the exact stage would cost for the same classes."""
+        ratio = exact_cost(self.checker.layer.dim, self.count)
         return lambda gained, tried: gained * ratio >= tried
 
     def reasons(self) -> dict[str, int]:
