@@ -30,6 +30,8 @@ RELATIVE_MIN_LEAD = 1e-9
 """Default ``min_lead`` as a share of the logit range over the domain."""
 
 _LEAST_WEIGHT = 2.0**-500
+_ELEMENTS = 2**19
+"""Entries of the differences that are looked at together: what a cache holds takes a third."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +152,16 @@ class Checker:
         Returns:
             (n,) bool accepted, (n,) float64 upper bound on every lead.
         """
+        at_once = max(1, _ELEMENTS // max(supports.shape[1] * self.layer.dim, 1))
+        parts = zip(
+            targets.split(at_once), supports.split(at_once), weights.split(at_once), strict=True
+        )
+        accepted, bounds = zip(*(self._certificates(*part) for part in parts), strict=True)
+        return torch.cat(accepted), torch.cat(bounds)
+
+    def _certificates(
+        self, targets: Tensor, supports: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
         unit = self.sweep.unit
         known = (supports >= 0) & (supports < self.sweep.count)
         supports = torch.where(known, supports, 0)

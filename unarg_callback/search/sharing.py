@@ -18,8 +18,6 @@ from torch import Tensor
 from unarg_callback.geometry.checker import Checker
 from unarg_callback.search.exact import Outcome
 
-_CHUNK_ELEMENTS = 2**22
-
 
 def share(checker: Checker, certificate: Outcome, targets: Tensor) -> list[Outcome]:
     """Certify as many targets as one accepted certificate allows.
@@ -47,26 +45,26 @@ def share(checker: Checker, certificate: Outcome, targets: Tensor) -> list[Outco
     normal = matrix.T @ (matrix * weight[:, None])
     carry = torch.linalg.pinv(normal, hermitian=True, rtol=1e-14) @ (matrix * weight[:, None]).T
     outcomes: list[Outcome] = []
-    chunk = max(1, _CHUNK_ELEMENTS // (len(support) * checker.layer.dim))
     for part in everyone.split(4096):
         moved = checker.sweep.rows(part.to(device)) - origin
         moved = torch.cat([moved, torch.zeros_like(moved[:, :1])], dim=1) / size
         shared = weight + moved @ carry
         # Rounding can leave a zero weight a hair below zero.
         shared = torch.where(shared > -1e-12, shared.clamp_min(0), shared)
-        good = (shared >= 0).all(1).nonzero().squeeze(1)
-        for at in good.split(chunk) if len(good) else ():
-            own = part[at.cpu()]
-            supports = support.expand(len(at), -1)
-            accepted, bound = checker.certificates(own.to(device), supports, shared[at])
-            for row in accepted.nonzero().squeeze(1).tolist():
-                used = (shared[at[row]] > 0).cpu().numpy()
-                outcomes.append(
-                    Outcome(
-                        int(own[row]),
-                        lead=float(bound[row]),
-                        support=certificate.support[used],
-                        weight=np.asarray(shared[at[row]].cpu())[used],
-                    )
+        at = (shared >= 0).all(1).nonzero().squeeze(1)
+        if not len(at):
+            continue
+        own = part[at.cpu()]
+        supports = support.expand(len(at), -1)
+        accepted, bound = checker.certificates(own.to(device), supports, shared[at])
+        for row in accepted.nonzero().squeeze(1).tolist():
+            used = (shared[at[row]] > 0).cpu().numpy()
+            outcomes.append(
+                Outcome(
+                    int(own[row]),
+                    lead=float(bound[row]),
+                    support=certificate.support[used],
+                    weight=np.asarray(shared[at[row]].cpu())[used],
                 )
+            )
     return outcomes
