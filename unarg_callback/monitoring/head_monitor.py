@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 
 from unarg_callback.absolute import folded, mirrored
 from unarg_callback.continuity import DAMAGED
@@ -18,10 +16,10 @@ from unarg_callback.distributed.row_sharded import verify_rows
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.geometry.proof import Status
 from unarg_callback.incremental import IncrementalVerifier
-from unarg_callback.monitoring.early_warning import AtRisk, LeadHistory, forewarned
-from unarg_callback.monitoring.events import Event, EventHandler, changes, last_decided
+from unarg_callback.monitoring.class_history import ClassHistory
+from unarg_callback.monitoring.early_warning import AtRisk
+from unarg_callback.monitoring.events import Event, EventHandler
 from unarg_callback.monitoring.record import CheckRecord
 from unarg_callback.monitoring.warn import warn
 from unarg_callback.report import Report
@@ -29,29 +27,8 @@ from unarg_callback.report import Report
 KEPT_RECORDS = 1000
 """Most records in a saved state, the latest; it bounds the size of a checkpoint."""
 
-_LISTED = 20
-_FEWEST_LISTED, _MOST_LISTED = 50, 1000
-"""Of the argmaxable classes one in so many is listed as at risk, within these limits."""
-
 _DEEPENED = 512
 """Shallow witnesses that each check tries to replace by deeper ones, if there is time."""
-
-
-@dataclass
-class _Since:
-    """For each class in a set, the step since which it has been there at every check."""
-
-    steps: dict[int, int] = field(default_factory=dict)
-
-    def update(self, ids: ArrayLike, step: int) -> None:
-        members: list[int] = np.asarray(ids).tolist()
-        self.steps = {index: self.steps.get(index, step) for index in members}
-
-    def state(self) -> dict[str, list[int]]:
-        return {"class": list(self.steps), "step": list(self.steps.values())}
-
-    def load(self, state: Mapping[str, list[int]]) -> None:
-        self.steps = dict(zip(state.get("class", []), state.get("step", []), strict=False))
 
 
 class HeadMonitor:
@@ -97,8 +74,6 @@ class HeadMonitor:
         self.handler = EventHandler.of(on_event)
         self.last_report: Report | None = None
         """What the last check found; it is not part of the saved state."""
-        self.at_risk: tuple[AtRisk, ...] = ()
-        """Argmaxable classes that lead by little or by less and less, the most urgent first."""
         self.last_events: tuple[Event, ...] = ()
         """What the last check changed."""
         self.records: list[CheckRecord] = []
@@ -107,12 +82,7 @@ class HeadMonitor:
             self.domain, patience=patience, device=device, deepen=_DEEPENED
         )
         self._earlier_rows: Report | None = None
-        self._history = LeadHistory()
-        self._decided: NDArray[np.int8] | None = None
-        self._provable = _Since()
-        self._potential = _Since()
-        self._classes: int | None = None
-        self._features: int | None = None
+        self._history = ClassHistory()
         self._recording = threading.Lock()
 
     @property
@@ -123,12 +93,17 @@ class HeadMonitor:
     @property
     def provable_since(self) -> dict[int, int]:
         """Step since which each class has been proven unargmaxable at every check that decided."""
-        return dict(self._provable.steps)
+        return self._history.provable_since
 
     @property
     def potential_since(self) -> dict[int, int]:
         """Step since which each class has been left unproven by the search at every check."""
-        return dict(self._potential.steps)
+        return self._history.potential_since
+
+    @property
+    def at_risk(self) -> tuple[AtRisk, ...]:
+        """Argmaxable classes that lead by little or by less and less, the most urgent first."""
+        return self._history.at_risk
 
     def check(
         self,
@@ -230,30 +205,12 @@ class HeadMonitor:
     def forget(self) -> None:
         """Forget what is known of the layer, as before the first check; the records stay."""
         self._verifier.reset()
-        self._earlier_rows = None
-        self._forget_classes()
-
-    def _forget_classes(self) -> None:
-        self.last_report = self._decided = None
-        self.at_risk = ()
-        self._history = LeadHistory()
-        self._provable, self._potential = _Since(), _Since()
+        self._earlier_rows = self.last_report = None
+        self._history.forget()
 
     def _limit(self, time_limit: float | None) -> float | None:
         limits = [limit for limit in (time_limit, self.time_limit) if limit is not None]
         return min(limits, default=None)
-
-    def _fit_to(self, classes: int, features: int) -> None:
-        """Make room for classes that are new, or forget those of another layer."""
-        if self._classes is not None and (
-            classes < self._classes or self._features not in (None, features)
-        ):
-            self._forget_classes()
-        elif self._decided is not None and classes > len(self._decided):
-            new = classes - len(self._decided)
-            self._decided = np.pad(self._decided, (0, new), constant_values=Status.UNDECIDED)
-            self._history.grow(new)
-        self._classes, self._features = classes, features
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on, proofs included: tensors and builtins.
@@ -265,18 +222,12 @@ class HeadMonitor:
             return self._state()
 
     def _state(self) -> dict[str, Any]:
-        decided = None if self._decided is None else torch.from_numpy(self._decided)
         return {
             "version": 2,
-            "classes": self._classes,
-            "features": self._features,
             "domain": [torch.tensor(bound) for bound in (self.domain.low, self.domain.high)],
-            "provable_since": self._provable.state(),
-            "potential_since": self._potential.state(),
             "records": [record.to_dict() for record in self.records[-KEPT_RECORDS:]],
-            "decided": decided,
             "proofs": self._verifier.state_dict(),
-            "leads": self._history.state_dict(),
+            **self._history.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -290,26 +241,17 @@ class HeadMonitor:
             self._load(state)
         except DAMAGED as cause:
             self.forget()
-            self._classes, self._features, self.records = None, None, []
+            self._history, self.records = ClassHistory(), []
             told = f"{type(cause).__name__}: {cause}"
             warn(f"the monitor's saved state can't be used ({told}); it starts from nothing")
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self.forget()
-        classes = state.get("classes")
-        self._classes = None if classes is None else int(classes)
-        features = state.get("features")
-        self._features = None if features is None else int(features)
+        same_domain = _is_domain(state.get("domain"), self.domain)
+        self._history.load_state_dict(state, same_domain=same_domain)
         self.records = [CheckRecord.from_dict(record) for record in state.get("records", [])]
         # It says itself, in the next report, if these are of no use.
         self._verifier.load_state_dict(state.get("proofs", {}))
-        if _is_domain(state.get("domain"), self.domain):
-            self._provable.load(state.get("provable_since", {}))
-            self._potential.load(state.get("potential_since", {}))
-            self._history.load_state_dict(state.get("leads", {}))
-            decided = state.get("decided")
-            self._decided = None if decided is None else decided.cpu().numpy().astype(np.int8)
-            self.at_risk = self._list_at_risk()
 
     def __getstate__(self) -> dict[str, Any]:
         # A lock stays in its process.
@@ -323,7 +265,6 @@ class HeadMonitor:
         self, report: Report, step: int, due: int | None, beside: Mapping[str, Any] | None
     ) -> CheckRecord:
         with self._recording:
-            self._fit_to(report.classes, report.dim)
             record = self._recorded(report, step, step if due is None else due, beside or {})
         # Whoever hears of an event may ask for the state.
         self.handler.handle(self.last_events)
@@ -332,18 +273,8 @@ class HeadMonitor:
     def _recorded(
         self, report: Report, step: int, due: int, beside: Mapping[str, Any]
     ) -> CheckRecord:
-        was_provable = self._provable.steps
-        argmaxable = set(report.ids(Status.ARGMAXABLE).tolist())
-        returned = sum(index in argmaxable for index in was_provable)
-        lost, warned = self._look_ahead(report, step)
-        # A class that is undecided for want of time is what it was when last decided.
-        assert self._decided is not None
-        provable = np.flatnonzero(self._decided == Status.UNARGMAXABLE)
-        appeared = sum(index not in was_provable for index in provable.tolist())
-        self._provable.update(provable, step)
-        self._potential.update(
-            np.flatnonzero(report.potential | (report.status == Status.UNDECIDED)), step
-        )
+        changed = self._history.update(report, step, head=self.head)
+        self.last_events = changed.events
         self.last_report = report
         counts, reuse = report.counts, report.reuse
         record = CheckRecord(
@@ -356,8 +287,8 @@ class HeadMonitor:
             undecided=counts["undecided"],
             excluded=counts["excluded"],
             duplicates=counts["duplicates"],
-            appeared=appeared,
-            returned=returned,
+            appeared=changed.appeared,
+            returned=changed.returned,
             reflections=int(report.reflections.sum()),
             seconds=float(report.seconds),
             complete=bool(report.complete),
@@ -368,30 +299,13 @@ class HeadMonitor:
             searched=reuse.searched,
             solved=reuse.solved,
             oldest=int(report.age.max(initial=0)),
-            lost=lost,
-            forewarned=warned,
+            lost=changed.lost,
+            forewarned=changed.forewarned,
             leads=self._history.quantiles(),
             **beside,
         )
         self.records.append(record)
         return record
-
-    def _list_at_risk(self) -> tuple[AtRisk, ...]:
-        known = int(np.isfinite(self._history.lead).sum())
-        return self._history.at_risk(min(max(known // _LISTED, _FEWEST_LISTED), _MOST_LISTED))
-
-    def _look_ahead(self, report: Report, step: int) -> tuple[int, int]:
-        """Tell of changes, list who is at risk; return how many were lost, and of these listed."""
-        events = changes(
-            self._decided, report.status, step=step, names=report.names, head=self.head
-        )
-        self._decided = last_decided(self._decided, report.status)
-        lost = [index for e in events if e.kind == "unargmaxable" for index in e.classes]
-        warned = forewarned(self.at_risk, lost)
-        self.last_events = events
-        self._history.update(report.status, report.lead, report.scale, report.measured)
-        self.at_risk = self._list_at_risk()
-        return len(lost), warned
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from unarg_callback.errors import UnargError
@@ -12,32 +11,45 @@ from unarg_callback.monitoring.head_labels import HeadLabels
 from unarg_callback.monitoring.head_monitor import HeadMonitor
 from unarg_callback.monitoring.observation import Observation, observed_margin
 from unarg_callback.monitoring.reading import given_rule
-from unarg_callback.monitoring.settings import excluded_ids, for_head, label_sets
+from unarg_callback.monitoring.settings import (
+    excluded_ids,
+    flag,
+    for_head,
+    label_sets,
+    seconds,
+    whole,
+)
 
 
 def make_heads(
     choices: list[tuple[str | None, Any]],
-    given: Mapping[str, Any],
-    device: str,
-    options: Mapping[str, Any],
     *,
+    device: str,
+    patience: int | None,
+    time_limit: float | None,
     observe: bool,
     most_gathered: int,
+    **given: Any,
 ) -> list[Head]:
     """Make a head for each choice.
 
     Args:
         choices: (name or None, layer) of each.
-        given: "labels", "domain", "exclude", "bias", "rule" and "label_sets", each for all heads
-            or by head.
         device: where snapshots go and searches run.
-        options: of each :class:`HeadMonitor`.
+        patience: of each :class:`HeadMonitor`.
+        time_limit: likewise.
         observe: whether inputs are watched even where the domain doesn't follow them.
         most_gathered: see :class:`Head`.
+        given: "labels", "domain", "exclude", "bias", "rule" and "label_sets", each for all heads
+            or by head.
 
     Raises:
         UnargError: one of these can't be read.
     """
+    patience = None if patience is None else whole("patience", patience)
+    time_limit = seconds("time_limit", time_limit)
+    observe = flag("observe", observe)
+    most_gathered = whole("most_gathered", most_gathered)
     keys = [name or (choice if isinstance(choice, str) else None) for name, choice in choices]
     heads = []
     for key, (name, choice) in zip(keys, choices, strict=True):
@@ -50,7 +62,9 @@ def make_heads(
         margin = observed_margin(domain)
         assumed = Domain.of(domain if margin is None else "box:100")
         observed = observe or margin is not None
-        monitor = HeadMonitor(assumed, device=device, head=key or "output", **options)
+        monitor = HeadMonitor(
+            assumed, patience=patience, time_limit=time_limit, device=device, head=key or "output"
+        )
         heads.append(
             Head(
                 choice,

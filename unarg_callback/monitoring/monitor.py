@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from torch import nn
 
 from unarg_callback.distributed.ranks import Ranks
-from unarg_callback.errors import UnargError
-from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.monitoring.activation_range import ActivationRange
 from unarg_callback.monitoring.background import Background
 from unarg_callback.monitoring.budget import OverheadBudget
 from unarg_callback.monitoring.cadence import Cadence, Schedule
-from unarg_callback.monitoring.events import Event, EventHandler
+from unarg_callback.monitoring.check_runner import CheckRunner
+from unarg_callback.monitoring.events import Event
 from unarg_callback.monitoring.examiner import Examiner
 from unarg_callback.monitoring.finding import Finding, Outcome, Output
-from unarg_callback.monitoring.head import MOST_GATHERED, Head
-from unarg_callback.monitoring.head_monitor import HeadMonitor
+from unarg_callback.monitoring.head import MOST_GATHERED
 from unarg_callback.monitoring.heads import make_heads
-from unarg_callback.monitoring.label_set_monitor import LabelSetFinding
 from unarg_callback.monitoring.publisher import Publisher
-from unarg_callback.monitoring.record import CheckRecord
-from unarg_callback.monitoring.settings import attention_watch, flag, head_choices, seconds, whole
+from unarg_callback.monitoring.settings import attention_watch, flag, head_choices, one_of, whole
 from unarg_callback.monitoring.tags import scalars
-from unarg_callback.report import Report
-from unarg_callback.snapshots.undisturbed import undisturbed
+from unarg_callback.monitoring.watched_heads import WatchedHeads
 
 OnError = Literal["warn", "raise"]
 
@@ -39,7 +32,7 @@ _PATIENCE = 60.0
 """Seconds to wait for a check in the background after training was interrupted."""
 
 
-class Monitor:
+class Monitor(WatchedHeads):
     """Watches which classes of a model's output layers no input can make the argmax.
 
     It copies the layers every so many optimizer steps, checks the copies, each time from the proofs
@@ -131,104 +124,48 @@ class Monitor:
         attention: bool | str | Sequence[str] = False,
         outputs: Sequence[Output] = (),
     ) -> None:
-        if on_error not in get_args(OnError):
-            raise UnargError(f"on_error is {on_error!r}; expected 'warn' or 'raise'")
+        self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
         self.every_n_epochs = whole("every_n_epochs", every_n_epochs)
         self.at_start = flag("at_start", at_start)
         background = flag("background", background)
         self.max_overhead = max_overhead
-        self.on_error: OnError = on_error
-        self.publisher = Publisher(outputs, strict=on_error == "raise")
+        self.publisher = Publisher(outputs, on_event, strict=on_error == "raise")
         """Hands findings to outputs; they may be assigned before training starts."""
-        self.retired: str | None = None
-        """Why the monitor checks no more in this training, or None."""
-        self._handler = EventHandler.of(on_event)
         heads = make_heads(
             head_choices(layer, name),
-            {
-                "labels": labels,
-                "domain": domain,
-                "exclude": exclude,
-                "bias": bias,
-                "rule": rule,
-                "label_sets": label_sets,
-            },
-            device or "cpu",
-            {
-                "patience": None if patience is None else whole("patience", patience),
-                "time_limit": seconds("time_limit", time_limit),
-            },
-            observe=flag("observe", observe),
-            most_gathered=whole("most_gathered", most_gathered),
+            labels=labels,
+            domain=domain,
+            exclude=exclude,
+            bias=bias,
+            rule=rule,
+            label_sets=label_sets,
+            device=device or "cpu",
+            patience=patience,
+            time_limit=time_limit,
+            observe=observe,
+            most_gathered=most_gathered,
         )
-        OverheadBudget(max_overhead)  # Refuses what is no share.
-        share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
-        self.budget = OverheadBudget(None if background else share, credit=_CREDIT)
+        super().__init__(heads)
+        self.budget = _budget(max_overhead, background=background)
         self._examiner = Examiner(
             heads, self.budget, divided=not background, attention=attention_watch(attention)
         )
         self._schedule = Schedule(Cadence(whole("every_n_steps", every_n_steps)), self.budget)
-        self._background: Background[tuple[Finding, ...]] | None = (
-            Background() if background else None
+        self._background = Background[tuple[Finding, ...]]() if background else None
+        self._runner = CheckRunner(
+            self._examiner, self._schedule, self.publisher, self._background, max_overhead
         )
         self._running = False
-        self._before: int | None = None
-        self._saved: Mapping[str, Any] = {}
+
+    @property
+    def retired(self) -> str | None:
+        """Why the monitor checks no more in this training, or None."""
+        return self._runner.retired
 
     @property
     def ranks(self) -> Ranks:
         """The processes that check together."""
         return self._examiner.ranks
-
-    @property
-    def heads(self) -> dict[str, HeadMonitor]:
-        """What is known of each head, by its name in tags; names are final once training starts."""
-        return {head.name: head.monitor for head in self._examiner.heads}
-
-    @property
-    def activation_ranges(self) -> dict[str, ActivationRange]:
-        """What was observed of the input of each head that is watched, by its name.
-
-        In training it is what this process saw; after :meth:`finish`, what all ranks did. The
-        paper's Table 9 is ``print(monitor.activation_ranges["head"].table9())``.
-        """
-        return {
-            head.name: head.observation.range
-            for head in self._examiner.heads
-            if head.observation is not None
-        }
-
-    @property
-    def label_sets(self) -> dict[str, LabelSetFinding]:
-        """What the last check of label sets found, proofs included, by the head's name."""
-        found = {head.name: head.labelling.last for head in self._examiner.heads}
-        return {name: finding for name, finding in found.items() if finding is not None}
-
-    @property
-    def labels(self) -> Any:
-        """Class names of the only head; they may be assigned before training starts."""
-        return self._only_head().labels
-
-    @labels.setter
-    def labels(self, labels: Any) -> None:
-        self._only_head().labels = labels
-
-    @property
-    def last_report(self) -> Report | None:
-        """What the last check of the only head found, proofs included."""
-        return self._only_head().monitor.last_report
-
-    @property
-    def records(self) -> list[CheckRecord]:
-        """One record a check of the only head, in order of time; after a resume all of them."""
-        return list(self._only_head().monitor.records)
-
-    def describe(self, labels: Sequence[str] | None, exclude: Sequence[int]) -> None:
-        """Name the classes of the only head, and those that take no part, from the next check on.
-
-        For a layer that has got more classes, or whose classes mean something else now.
-        """
-        self._only_head().describe(labels, exclude)
 
     def start(self, model: nn.Module, step: int = 0) -> Outcome:
         """Begin to watch a training: find the layers and, with ``at_start``, check them.
@@ -244,8 +181,7 @@ class Monitor:
                 it. This is raised whatever ``on_error`` says: nothing is lost yet.
         """
         step = whole("step", step)
-        self.retired = None
-        self.publisher.restart()
+        self._runner.restart()
         self.ranks.close()
         self._examiner.ranks = Ranks.join()
         # A state may have reached some ranks only; what they decide by must be the same.
@@ -261,7 +197,7 @@ class Monitor:
         fresh = cadence.last is None and not self._examiner.waits
         if self.ranks.broadcast(self.at_start and fresh):
             self._schedule.demand(step)
-        return self._guarded(step, lambda: self._visit(model, step))
+        return self._runner.visit(model, step)
 
     def step(self, model: nn.Module, step: int) -> Outcome:
         """Check if enough steps were taken since the last check, and time allows it.
@@ -280,7 +216,7 @@ class Monitor:
         step = whole("step", step)
         if not self._running and self.retired is None:
             return self.start(model, step)
-        return self._guarded(step, lambda: self._visit(model, step))
+        return self._runner.visit(model, step)
 
     def see(self, batch: Any) -> None:
         """Hand a training batch to the functions given as ``label_sets``.
@@ -288,7 +224,7 @@ class Monitor:
         Call it once a batch, where there are any. Not a collective.
         """
         if self._running and self.retired is None:
-            for head in self._examiner.heads:
+            for head in self._heads:
                 head.labelling.see(batch)
 
     def pause(self) -> None:
@@ -324,7 +260,7 @@ class Monitor:
             return Outcome()
         step = whole("step", step)
         self._schedule.demand(step)
-        return self._guarded(step, lambda: self._visit(model, step))
+        return self._runner.visit(model, step)
 
     def settle(self) -> Outcome:
         """Wait for a check in the background, as long as none of this training has ended.
@@ -333,7 +269,7 @@ class Monitor:
         """
         if not self._running or self._background is None:
             return Outcome()
-        return self._guarded(0, lambda: self._collect(wait=not self.latest()))
+        return self._collect(wait=not self.latest())
 
     def finish(self, model: nn.Module, step: int) -> Outcome:
         """Check what training ended with, unless that was just done, and stop watching.
@@ -346,7 +282,7 @@ class Monitor:
         """
         step = whole("step", step)
         self.budget.stop()
-        outcome = self._guarded(step, lambda: self._last_visit(model, step))
+        outcome = self._runner.finish(model, step) if self._running else Outcome()
         self.close()
         return outcome
 
@@ -360,7 +296,7 @@ class Monitor:
         if self._running and self.retired is None and self._background is not None:
             self._examiner.ranks = Ranks()
             self._background.stop()
-            outcome = self._guarded(0, lambda: self._collect(wait=True, timeout=_PATIENCE))
+            outcome = self._collect(wait=True, timeout=_PATIENCE)
         self.publisher.release()
         self.close()
         return outcome
@@ -371,25 +307,17 @@ class Monitor:
         self._examiner.close()
         self.ranks.close()
 
-    def forget(self) -> None:
-        """Forget what is known of the layers, as before the first check; the records stay."""
-        for head in self._examiner.heads:
-            head.monitor.forget()
-            head.labelling.forget()
-
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to go on, proofs included: tensors and builtins.
 
         For each head some 0.6 of its size, ``50 (d + 1)`` bytes a class out of reach, and the
         latest 1,000 records.
         """
-        beside = self._background is not None and self._background.busy
         return {
             "version": 3,
-            # What a check in the background is finding isn't in this state: it will be due again.
-            "last_step": self._before if beside else self._schedule.cadence.last,
+            "last_step": self._runner.last_step,
             "budget": self.budget.state_dict(),
-            "heads": {head.name: head.state_dict() for head in self._examiner.heads},
+            "heads": {head.name: head.state_dict() for head in self._heads},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -400,9 +328,7 @@ class Monitor:
         self._schedule.due_since = None
         budget, heads = state.get("budget"), state.get("heads")
         self.budget.load_state_dict(budget if isinstance(budget, Mapping) else {})
-        self._saved = heads if isinstance(heads, Mapping) else {}
-        for head in self._examiner.heads:
-            self._load_head(head)
+        self._load_heads(heads if isinstance(heads, Mapping) else {})
 
     def latest(self) -> dict[str, float]:
         """Numbers of the last check of each head, by tag."""
@@ -410,180 +336,28 @@ class Monitor:
             return {}
         return {
             tag: value
-            for head in self._examiner.heads
+            for head in self._heads
             for record in head.monitor.records[-1:]
             for tag, value in scalars(head.name, record).items()
         }
 
-    def _load_head(self, head: Head) -> None:
-        """Take up the saved state of a head; a head found by itself has its name only later."""
-        state = self._saved.get(head.name)
-        if state is None and len(self._examiner.heads) == len(self._saved) == 1:
-            state = next(iter(self._saved.values()))
-        head.load_state_dict(state if isinstance(state, Mapping) else {})
-
     def _open(self, model: nn.Module, step: int) -> None:
         self.publisher.silent = not self.ranks.first
         self._examiner.open(model)
-        for head in self._examiner.heads:
-            # Some have their names, and so their states, only now.
-            if head.name in self._saved and not head.monitor.records:
-                self._load_head(head)
-        self._saved = {}
+        self._load_late_heads()
         if self._schedule.restart(step):
             self.forget()
             self.budget.reset()
 
-    def _visit(self, model: nn.Module, step: int) -> Outcome:
-        self.publisher.release(step)
-        due = self._schedule.due(step)
-        if not due and (self._background is None or not self.ranks.alone):
-            return Outcome()
-        outcome = self._collect()
-        # The first rank keeps the time.
-        if due and self.ranks.broadcast(self._ready(step)):
-            outcome = _together(outcome, self._check(model, step))
-        return outcome
-
-    def _last_visit(self, model: nn.Module, step: int) -> Outcome:
-        if not self._running:
-            return Outcome()
-        outcome = self._collect(wait=True)
-        unchecked = step != self._schedule.cadence.last or self._examiner.unfinished
-        # Another callback may have put averaged weights there since the last step.
-        again = self.ranks.broadcast(unchecked) or self.ranks.broadcast(self._examiner.moved(model))
-        if not again:
-            self.publisher.release()
-        else:
-            self.publisher.replace(step)
-            outcome = _together(outcome, self._check(model, step, final=True))
-        self._publish_ends(model)
-        self._examiner.gather_observations()
-        return outcome
-
-    def _ready(self, step: int) -> bool:
-        idle = self._background is None or not self._background.busy
-        return idle and self._schedule.ready(step)
-
-    def _check(self, model: nn.Module, step: int, *, final: bool = False) -> Outcome:
-        self._before = self._schedule.cadence.last
-        due = self._schedule.begin(step)
-        examiner = self._examiner
-        with self.budget.spending():
-            copies = examiner.copy(model)
-            self._tell_late(due, step)
-            for name, told in examiner.left_domains().items():
-                self.publisher.warn_once(f"domain of {name}", f"head {name}: {told}")
-            if self._before is not None:  # Before the first step there is nothing to see.
-                for what, told in examiner.unseen(copies).items():
-                    self.publisher.warn_once(what, told)
-            beside = self._background is not None and not examiner.scattered(copies)
-            if self._background is not None and beside and not final:
-                stop = self._background.stopping
-                if examiner.ranks.first:
-                    self._background.submit(
-                        lambda: examiner.examine(copies, step, due, limited=False, stop=stop)
-                    )
-                return Outcome()
-            findings = self.ranks.together(
-                lambda: examiner.examine(copies, step, due, limited=not final)
-            )
-            return self._publish(findings, final=final)
-
     def _collect(self, *, wait: bool = False, timeout: float | None = None) -> Outcome:
-        """Publish what a check in the background has found."""
-        background = self._background
-        if background is None:
-            return Outcome()
-        ready = background.ended or (wait and background.busy)
-        if not self.ranks.broadcast(ready):
-            return Outcome()
-        found = self.ranks.together(lambda: background.collect(wait=wait, timeout=timeout))
-        return self._publish(found or ())
-
-    def _publish(self, findings: tuple[Finding, ...], *, final: bool = False) -> Outcome:
-        """Hand findings to the outputs, and tell all ranks what they need to decide alike."""
-        values: dict[str, float] = {}
-        for finding in findings:
-            values.update(scalars(finding.head, finding.record))
-        # What time cut short at the last step is finished at the end, which nobody knows yet.
-        cut = not final and any(not finding.record.complete for finding in findings)
-        show = self.publisher.hold if cut else self.publisher.show
-        self.ranks.together(lambda: show(findings))
-        if self.ranks.first:
-            # Whatever a user's function does, training goes on from where it was.
-            with undisturbed():
-                self._handler.handle([event for f in findings for event in f.events])
-        stop = self._handler.stop_requested
-        self._handler.stop_requested = False
-        values, stop = self.ranks.broadcast((values, stop))
-        return Outcome(findings if self.ranks.first else (), values, stop)
-
-    def _publish_ends(self, model: nn.Module) -> None:
-        """Hand the layers that training ended with to the outputs."""
-        examiner, publisher = self._examiner, self.publisher
-        heads = examiner.ranks.broadcast(list(publisher.latest) if publisher.outputs else [])
-        for head in examiner.heads:
-            if head.name in heads:
-                layer = examiner.copy_one(head, model).layer
-                if isinstance(layer, OutputLayer):
-                    examiner.ranks.together(lambda: publisher.finish(head.name, layer))  # noqa: B023
-
-    def _tell_late(self, due: int, step: int) -> None:
-        if not self._schedule.late(due, step):
-            return
-        why = "the one before it was still running in the background"
-        if self._background is None:
-            share = f"{self.max_overhead:.1%} of training time (max_overhead)"
-            why = f"checks are thinned out to take at most {share}"
-        told = f"the check due at step {due} was made at step {step}: {why}"
-        self.publisher.warn_once("late", told)
-
-    def _guarded(self, step: int, work: Callable[[], Outcome]) -> Outcome:
-        """Do something; if it fails, the monitor retires and training goes on."""
-        if self.retired is not None:
-            return Outcome()
-        try:
-            return work()
-        except Exception as cause:
-            if self.on_error == "raise":
-                raise
-            self._retire(step, cause)
-            return Outcome()
-
-    def _retire(self, step: int, cause: Exception) -> None:
-        """Check no more in this training; every rank does so at the same step."""
-        self.retired = _told(cause)
-        self.publisher.release()
-        for head in self._examiner.heads:
-            head.monitor.skip(step, f"the monitor has retired: {self.retired}")
-        self.budget.stop()
-        logging.getLogger("unarg_callback").debug("the monitor failed", exc_info=cause)
-        self.publisher.warn_once(
-            "retired",
-            f"it failed at step {step} and checks no more in this training, which goes on: "
-            f"{self.retired} (on_error='raise' raises it)",
-        )
-
-    def _only_head(self) -> Head:
-        if len(self._examiner.heads) == 1:
-            return self._examiner.heads[0]
-        names = ", ".join(repr(head.name) for head in self._examiner.heads)
-        raise UnargError(f"there are several heads ({names}); ask `heads` for one of them")
+        return self._runner.collect(wait=wait, timeout=timeout)
 
     def __getstate__(self) -> dict[str, Any]:
         # It watches what runs in this process.
         return {**self.__dict__, "_running": False}
 
 
-def _together(first: Outcome, second: Outcome) -> Outcome:
-    return Outcome(
-        first.findings + second.findings,
-        {**first.values, **second.values},
-        first.stop or second.stop,
-    )
-
-
-def _told(cause: BaseException) -> str:
-    kind = "" if isinstance(cause, UnargError) else f"{type(cause).__name__}: "
-    return f"{kind}{cause}"
+def _budget(max_overhead: float | None, *, background: bool) -> OverheadBudget:
+    OverheadBudget(max_overhead)  # Refuses what is no share.
+    share = None if max_overhead is None else max_overhead * _BEFORE_THE_END
+    return OverheadBudget(None if background else share, credit=_CREDIT)

@@ -6,10 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from unarg_callback.distributed.ranks import Ranks
 from unarg_callback.errors import UnargError
 from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.monitoring.finding import Finding, Output
+from unarg_callback.monitoring.events import EventHandler
+from unarg_callback.monitoring.finding import Finding, Outcome, Output
+from unarg_callback.monitoring.tags import scalars
 from unarg_callback.monitoring.warn import warn
+from unarg_callback.snapshots.undisturbed import undisturbed
 
 
 class Publisher:
@@ -17,10 +21,14 @@ class Publisher:
 
     Args:
         outputs: where findings go.
+        on_event: what to do when a class becomes unargmaxable or comes back; see
+            :class:`EventHandler`.
         strict: whether an output that fails raises, rather than warns.
     """
 
-    def __init__(self, outputs: Sequence[Output] = (), *, strict: bool = False) -> None:
+    def __init__(
+        self, outputs: Sequence[Output] = (), on_event: Any = None, *, strict: bool = False
+    ) -> None:
         given: Any = outputs
         listed = list(given) if isinstance(given, Iterable) else [given]
         if isinstance(given, str) or not all(callable(getattr(o, "show", None)) for o in listed):
@@ -29,6 +37,7 @@ class Publisher:
         self.strict = strict
         self.silent = False
         """Whether this process writes and warns nothing: on all ranks but the first."""
+        self._handler = EventHandler.of(on_event)
         self._latest: dict[str, Finding] = {}
         self._warned: set[str] = set()
         self._held: tuple[Finding, ...] = ()
@@ -41,6 +50,32 @@ class Publisher:
     def latest(self) -> dict[str, Finding]:
         """The last finding of each head that was shown."""
         return dict(self._latest)
+
+    def publish(
+        self, findings: tuple[Finding, ...], ranks: Ranks, *, final: bool = False
+    ) -> Outcome:
+        """Show findings, and tell all ranks what they need to decide alike. A collective.
+
+        Args:
+            findings: of checks that ended, in order of time.
+            ranks: the processes that checked together; the first one acts on events.
+            final: whether no better findings of the same step can come.
+        """
+        values: dict[str, float] = {}
+        for finding in findings:
+            values.update(scalars(finding.head, finding.record))
+        # What time cut short at the last step is finished at the end, which nobody knows yet.
+        cut = not final and any(not finding.record.complete for finding in findings)
+        show = self.hold if cut else self.show
+        ranks.together(lambda: show(findings))
+        if ranks.first:
+            # Whatever a user's function does, training goes on from where it was.
+            with undisturbed():
+                self._handler.handle([event for f in findings for event in f.events])
+        stop = self._handler.stop_requested
+        self._handler.stop_requested = False
+        values, stop = ranks.broadcast((values, stop))
+        return Outcome(findings if ranks.first else (), values, stop)
 
     def hold(self, findings: Sequence[Finding]) -> None:
         """Keep findings back that may soon be replaced by better ones of the same step."""

@@ -132,6 +132,17 @@ def flag(what: str, value: Any) -> bool:
     return value
 
 
+def one_of(what: str, value: Any, choices: Sequence[str]) -> Any:
+    """One of some words.
+
+    Raises:
+        UnargError: it is none.
+    """
+    if value not in choices:
+        raise UnargError(f"{what} is {value!r}; expected {' or '.join(map(repr, choices))}")
+    return value
+
+
 def excluded_ids(value: str | int | Iterable[int] | None) -> tuple[int, ...]:
     """Class ids from an id, a list, or text such as "0,5,10-20".
 
