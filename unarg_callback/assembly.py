@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unarg_callback.geometry.evidence import Evidence
 from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report, Reuse
+from unarg_callback.search.reflect import reflect
 from unarg_callback.search.stages import Stages
+
+_LOOKED_AT = 256
 
 
 def report_of(
@@ -68,13 +72,21 @@ def report_of(
         evidence=evidence,
         seconds=seconds,
         complete=not (stages.limits.cut_short and undecided.any()),
-        notes=(*notes, *_notes(stages)),
+        notes=(*notes, *_notes(stages, evidence)),
     )
 
 
-def _notes(stages: Stages) -> tuple[str, ...]:
+def _notes(stages: Stages, evidence: Evidence) -> tuple[str, ...]:
     layer = stages.checker.layer
     notes = []
+    close = _lead_by_too_little(stages, evidence)
+    if close:
+        notes.append(
+            f"At least {close:,} of the unargmaxable classes lead somewhere, if by no more than "
+            f"{stages.checker.min_lead:.3g}. Leads up to that count as ties: it is min_lead, by "
+            "default 1e-9 of the range of the logits, which one class with far larger weights can "
+            "make that large."
+        )
     if len(layer.active) <= layer.dim:
         notes.append(
             f"No more classes ({len(layer.active)}) than features ({layer.dim}): all are "
@@ -85,3 +97,28 @@ def _notes(stages: Stages) -> tuple[str, ...]:
     reasons = sorted(stages.reasons().items())
     notes += [f"{count:,} left undecided: {reason}." for reason, count in reasons]
     return tuple(notes)
+
+
+def _lead_by_too_little(stages: Stages, evidence: Evidence) -> int:
+    """How many unargmaxable classes are seen to lead, where some of them were tried last or next.
+
+    What is counted is proven; there may be more.
+    """
+    checker = stages.checker
+    out = torch.from_numpy(evidence.status == Status.UNARGMAXABLE)
+    targets = out.nonzero().squeeze(1)
+    targets = targets[:: max(1, len(targets) // _LOOKED_AT)]
+    points = stages.state.point[targets.to(stages.state.point.device)]
+    seen = torch.zeros_like(out)
+    for turn in range(2):
+        if not len(targets):
+            break
+        found = checker.witnesses(targets, points.double())
+        seen[targets[(found.lead > 0).cpu()]] = True
+        seen[found.rival[found.rival_lead > 0].cpu()] = True
+        loses = found.rival >= 0
+        targets, points = targets[loses.cpu()], points[loses]
+        if turn == 0 and len(targets):
+            own, rival = targets.to(points.device), found.rival[loses]
+            points = checker.fit(reflect(checker, stages.frame, own, points, rival))
+    return int((seen & out).sum())

@@ -109,6 +109,15 @@ def test_ranks_without_rows_or_without_classes_that_take_part() -> None:
     assert_all_same(cases, 2)
 
 
+def test_classes_masked_by_their_bias() -> None:
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=40)
+    bias[[3, 30]] = [-1e12, -3e38]
+    layer = Problem(rng.normal(size=(40, 3)), bias, "box:100", ())
+    assert whole(layer).counts["argmaxable"] > 5
+    assert_all_same([(layer, [0, 20, 40]), (layer, [0, 2, 40])], 2)
+
+
 def test_equal_rows_on_different_ranks() -> None:
     """With equal bias, with a lower one, and with -0.0 for 0.0."""
     weight = np.array([[1.0, 0], [-1, 2], [-1, -2], [0, 5], [1, -0.0], [0, 5], [-1, 2], [3, 3]])

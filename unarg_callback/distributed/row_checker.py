@@ -175,7 +175,7 @@ class RowChecker(Checker):
         self.grid = Grid.of(self.low, self.high)
         usable = float32_products_are_ieee(device) and self._holds_float32_points()
         in_float32 = all(shard.ranks.gather(usable)) and sweep_dtype == torch.float32
-        self._ends = common_ends(shard)
+        self._ends = self._within(common_ends(shard), min_lead)
         self.sweep: RowEvaluator = RowEvaluator(
             shard, torch.float32 if in_float32 else torch.float64, self._ends
         )

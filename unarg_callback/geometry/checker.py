@@ -16,7 +16,7 @@ from unarg_callback.geometry.barycentric import barycentric_bound
 from unarg_callback.geometry.compact import Grid, fit_to_domain
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
-from unarg_callback.geometry.leaders import LeadEvaluator
+from unarg_callback.geometry.leaders import Ends, LeadEvaluator
 from unarg_callback.geometry.proof import Certificate, Status, Witness
 from unarg_callback.geometry.rounding import (
     SMALLEST_NORMAL,
@@ -88,7 +88,8 @@ class Checker:
         usable = sweep_dtype == torch.float64 or (
             float32_products_are_ieee(layer.device) and self._holds_float32_points()
         )
-        self.sweep = LeadEvaluator(layer, sweep_dtype if usable else torch.float64)
+        self._ends = self._within(Ends.of(layer), min_lead)
+        self.sweep = LeadEvaluator(layer, sweep_dtype if usable else torch.float64, self._ends)
         self._double: LeadEvaluator | None = None
         self.min_lead = self._required(min_lead)
 
@@ -97,8 +98,14 @@ class Checker:
         """The float64 evaluator, built when first needed."""
         if self._double is None:
             same = self.sweep.dtype == torch.float64
-            self._double = self.sweep if same else LeadEvaluator(self.layer, torch.float64)
+            self._double = (
+                self.sweep if same else LeadEvaluator(self.layer, torch.float64, self._ends)
+            )
         return self._double
+
+    def _within(self, ends: Ends, min_lead: float | None) -> Ends:
+        """What rows are measured against, for a ``min_lead`` as given."""
+        return ends if self.domain.is_free else ends.within(self.low, self.high, min_lead)
 
     def fit(self, points: Tensor) -> Tensor:
         """(n, d) points of the domain in the sweep's dtype, on the grid, near (n, d) float64."""

@@ -50,7 +50,7 @@ class Ends:
     Args:
         low: (d,), +inf where no class takes part.
         high: (d,), -inf likewise.
-        bias_low: ().
+        bias_low: (); a bias below counts as this one, see :meth:`within`.
         bias_high: ().
     """
 
@@ -75,6 +75,29 @@ class Ends:
             return cls(low, high, low.new_tensor(math.inf), low.new_tensor(-math.inf))
         bias = layer.biases(slice(None) if everyone else active)
         return cls(low, high, bias.amin(), bias.amax())
+
+    def within(self, low: Tensor, high: Tensor, min_lead: float | None = None) -> Ends:
+        """The same, but for biases so low that they only say: never this class.
+
+        Masked classes have a bias like -1e9 or the lowest number of float32, beside which all other
+        logits and their leads look like nothing. Over a box, with m the middle of the columns, no
+        logit ``(w_i - m).x`` exceeds ``R = sum_k max_i |w_i - m|_k max_x |x_k|`` in size. So a class
+        with a bias below ``floor = max_i b_i - 2.2 R - 2 min_lead`` loses to the one with the
+        highest everywhere, by 0.2 R and ``2 min_lead`` at least, even if ``floor`` were its bias.
+        Taking that for its bias keeps every verdict: other leads stay or get smaller, by nothing
+        that matters, and its own stay below 0.
+
+        Args:
+            low: (d,) float64, of the box; nothing changes if it is unbounded.
+            high: (d,) float64.
+            min_lead: what leads must exceed; None if that is a share of the range of the logits.
+        """
+        farthest = torch.maximum(low.abs(), high.abs())
+        reach = (self.middle()[2] * farthest).nan_to_num(math.inf, math.inf).sum()
+        floor = self.bias_high - 2.2 * reach - 2 * (min_lead or 0.0)
+        if not bool((reach > 0) & torch.isfinite(floor) & (floor > self.bias_low)):
+            return self
+        return Ends(self.low, self.high, floor, self.bias_high)
 
     def middle(self) -> tuple[Tensor, Tensor, Tensor]:
         """Middle of each column and of the biases, and (d,) the largest centred weight in size.
@@ -109,8 +132,8 @@ class LeadEvaluator:
     Args:
         layer: the layer, on the device where products run.
         dtype: float32 or float64.
-        ends: what to measure rows against, at least as far apart as those of this layer, which are
-            the default.
+        ends: what to measure rows against, columns at least as far apart as those of this layer,
+            which are the default.
     """
 
     def __init__(self, layer: OutputLayer, dtype: torch.dtype, ends: Ends | None = None) -> None:
@@ -125,6 +148,7 @@ class LeadEvaluator:
         largest = float(reach.amax())
         self.unit = 2.0 ** min(max(math.frexp(largest)[1], -1000), 1000) if largest else 1.0
         """The power of two that rows and logits are measured in here; dividing by it is exact."""
+        self._bias_floor = ends.bias_low
         self._largest_norm = 0.0
         self._largest_entry = reach / self.unit
         self._bias = torch.empty(self.count, dtype=dtype, device=self.device)
@@ -146,8 +170,9 @@ class LeadEvaluator:
         return (self.layer.rows(self._ids(at)) - self.middle) / self.unit
 
     def biases(self, at: Tensor | slice) -> Tensor:
-        """(n,) float64 biases, likewise."""
-        return (self.layer.biases(self._ids(at)) - self.bias_middle) / self.unit
+        """(n,) float64 biases, likewise; none below what :meth:`Ends.within` leaves."""
+        raised = torch.maximum(self.layer.biases(self._ids(at)), self._bias_floor)
+        return (raised - self.bias_middle) / self.unit
 
     def leads(self, targets: Tensor, points: Tensor) -> Leads:
         """Lead of each target at its point over all other active classes.

@@ -138,7 +138,9 @@ class _Queue:
         gap = bound - lead
         # Below this gap neither side can change what the other says about min_lead.
         ended = ~moved | (gap <= (0.1 * threshold).clamp_min(_SMALLEST_GAP[self.dtype]))
-        leaves = self._certify(problem, bound, threshold + self.certifier.slack, ended)
+        # A bound of 0 or less says that it never leads at all; only ties can't have one.
+        enough = torch.where(ended, threshold, 0.0) + self.certifier.slack
+        leaves = self._certify(problem, bound, enough, ended)
         tested = self.tested_gap[self.alive]
         # Beaten points teach most where they are near the optimum.
         close = ended | (gap <= torch.minimum(2 * lead, 0.3 * tested))

@@ -107,7 +107,8 @@ def _shared_out(
     """Batches that grow; after each, its certificates are offered to all that are left."""
     outcomes: dict[int, Outcome] = {}
     left, fruitless = targets, 0
-    size = _LARGEST_BATCH if _gains_little(checker, seeds, len(targets)) else _FIRST_BATCH
+    large = _gains_little(checker, seeds, len(targets), grace)
+    size = _LARGEST_BATCH if large else _FIRST_BATCH
     room = len(targets) if most is None else most
     while len(left) and room and (grace or not limits.reached()):
         batch = seeds.neighbours.densest(left, min(size, room))
@@ -135,11 +136,12 @@ def _shared_out(
     return outcomes
 
 
-def _gains_little(checker: Checker, seeds: Seeds, count: int) -> bool:
+def _gains_little(checker: Checker, seeds: Seeds, count: int, grace: bool) -> bool:
     """Whether there is little to gain by sharing before all of a large batch are solved."""
     if seeds.supports:
         # With the certificates of an earlier check, there is little left to share.
         return True
     # In the free domain each certificate is a linear programme of its own.
     work = count * seeds.count * (checker.layer.dim + 1) ** 2
-    return work < _LITTLE and not checker.domain.is_free
+    # Past the deadline a small batch has to do.
+    return work < _LITTLE and not grace and not checker.domain.is_free
