@@ -36,7 +36,7 @@ def main() -> None:
         f"{'layer':16}{'C x d':>12}{'unargmaxable':>14}{'undecided':>11}"
         f"{'product s':>11}{'check s':>9}{'ratio':>8}"
     )
-    names = ("g2pm", "ppocrv4_rec_ch", "ru64_550", "ru16_0", "ru16_300")
+    names = ("g2pm", "ppocrv4_rec_ch", "ppocrv5_rec_mobile", "ru64_550", "ru16_0", "ru16_300")
     for name, layer in real_layers(*names).items():
         counts = verify(layer).counts
         product = seconds(partial(bare_product, layer.weight.float()), runs)
