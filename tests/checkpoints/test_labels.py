@@ -93,9 +93,9 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 
 def test_missing_or_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="No such file"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         read_labels(tmp_path / "none.json", 3)
-    with pytest.raises(CheckpointError, match="directory"):
+    with pytest.raises(CheckpointError, match="is a folder"):
         read_labels(tmp_path, 3)
 
 

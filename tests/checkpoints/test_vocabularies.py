@@ -47,7 +47,7 @@ def test_damaged_sentencepiece(tmp_path: Path) -> None:
     path.write_text("no model at all")
     assert "truncated, damaged or another format" in refusal(path, 42)
     path.unlink()
-    assert "No such file" in refusal(path, 42)
+    assert "does not exist" in refusal(path, 42)
     chance = random.Random(0)
     for _ in range(200):
         damaged = bytearray(content)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from unarg_callback.checkpoints.parts import is_part
 from unarg_callback.checkpoints.tensor_file import Entry, TensorFile, layer_text
 
 _PAIRED = {
@@ -18,8 +19,6 @@ _PAIRED = {
 }
 _ENDING = re.compile(rf"(?:^|(?<=[._/]))({'|'.join(_PAIRED)})$")
 _BIAS_LIKE = re.compile(r"bias|(^|[._/])(b|intercept_?|arr_\d+)$")
-_PART_OF_A_WEIGHT = re.compile(r"parametrizations\.|lora_|(^|\.)weight_[gv]$|\.qweight$")
-_SCALED = re.compile(r"scale|zero_point|zeros|absmax|quant_state")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def candidates(file: TensorFile, bias: Entry | None) -> list[Candidate]:
     """
     found = []
     for entry in file.entries:
-        if not (entry.offered and is_matrix(entry)) or is_part(entry):
+        if not (entry.offered and is_matrix(entry)) or is_part(file, entry):
             continue
         own = paired_bias(file, entry)
         if bias is not None:
@@ -83,15 +82,20 @@ def candidate_of(file: TensorFile, weight: Entry) -> Candidate:
 
 def paired_bias(file: TensorFile, weight: Entry) -> Entry | None:
     """The bias that the weight's name implies: ``X.weight`` and ``X.bias``, ``W`` and ``b``."""
+    found = bias_by_name(file, weight)
+    return found if found is not None and found.numeric and found.length is not None else None
+
+
+def bias_by_name(file: TensorFile, weight: Entry) -> Entry | None:
+    """What is called as the weight's bias would be, though it may hold no vector of numbers."""
     match = _ENDING.search(weight.name)
     if match is None:
         return None
     stem = weight.name[: match.start(1)]
-    for ending in _PAIRED[match[1]]:
-        entry = file.by_name.get(stem + ending)
-        if entry is not None and entry.numeric and entry.length is not None:
-            return entry
-    return None
+    named = (file.by_name.get(stem + ending) for ending in _PAIRED[match[1]])
+    found = [entry for entry in named if entry is not None]
+    fitting = (entry for entry in found if entry.numeric and entry.length is not None)
+    return next(fitting, found[0] if found else None)
 
 
 def unclaimed_biases(file: TensorFile, sizes: Iterable[int]) -> list[Entry]:
@@ -113,28 +117,6 @@ def unclaimed_biases(file: TensorFile, sizes: Iterable[int]) -> list[Entry]:
 def is_matrix(entry: Entry) -> bool:
     """Whether it holds real numbers in two dimensions."""
     return entry.numeric and len(entry.shape) == 2
-
-
-def is_part(entry: Entry) -> bool:
-    """Whether it is one part that a weight is computed from, such as an adapter's factor."""
-    return _PART_OF_A_WEIGHT.search(entry.name) is not None
-
-
-def scale_of(file: TensorFile, weight: Entry) -> Entry | None:
-    """A scale that a quantised weight must be multiplied with, if one lies beside it."""
-    if not weight.dtype.lower().startswith(("i", "u", "f8", "float8")):
-        return None
-    stem = weight.name.removesuffix("weight")
-    return next(
-        (
-            entry
-            for entry in file.entries
-            if entry != weight
-            and entry.name.startswith(stem)
-            and _SCALED.search(entry.name[len(stem) :])
-        ),
-        None,
-    )
 
 
 def by_convention(file: TensorFile, weight: Entry) -> bool:

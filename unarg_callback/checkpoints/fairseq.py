@@ -6,10 +6,12 @@ Facts: fairseq, ``TransformerDecoder.upgrade_state_dict_named``, ``data/dictiona
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from unarg_callback.checkpoints.parts import is_part, part_text
 from unarg_callback.checkpoints.tensor_file import Entry, KnownLayer, TensorFile
 from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary
 
@@ -20,6 +22,9 @@ _HEADS = {
     "encoder.lm_head.weight": "encoder.lm_head.bias",  # RoBERTa.
     "decoder.lm_head.weight": "decoder.lm_head.bias",
 }
+_OF_A_HEAD = re.compile(
+    r"(?:model\.)?(?:decoder\.(?:output_projection|fc_out|lm_head|embed_out)|encoder\.lm_head)[._]"
+)
 _EMBEDDING = "decoder.embed_tokens.weight"
 _SHARED = ("share_decoder_input_output_embed", "share_all_embeddings")
 _PAD = 1
@@ -48,6 +53,10 @@ def fairseq_layer(file: TensorFile, content: Mapping[Any, Any]) -> TensorFile:
             file,
             refusal="it has an adaptive softmax, which is no single matrix with one row a class",
         )
+    parts = [e for e in file.entries if is_part(file, e) and _OF_A_HEAD.match(e.name)]
+    if parts:
+        what = part_text(file, parts[0])
+        return replace(file, refusal=f"its output layer is kept in parts: {what}")
     known = []
     for name, bias in _HEADS.items():
         weight = _entry(file, name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from unarg_callback.checkpoints.regular_files import require_regular_file
 from unarg_callback.checkpoints.tensor_file import reason, shown
 from unarg_callback.errors import CheckpointError
 
@@ -23,7 +25,7 @@ def inside(owner: Path, name: str) -> Path:
         name: a relative path.
 
     Raises:
-        CheckpointError: the name leaves the folder, or there is no such file.
+        CheckpointError: the name leaves the folder, or no regular file is there.
     """
     parts = PurePosixPath(name).parts
     leaves = (
@@ -40,12 +42,12 @@ def inside(owner: Path, name: str) -> Path:
             "not followed; expected files beside it"
         )
     path = owner.parent / name
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise CheckpointError(
             f"{owner} refers to {shown(name)}, which is not there; expected all parts of the model "
             "in one folder"
         )
-    return path
+    return require_regular_file(path, f"the part of {owner.name} that it is")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
         CheckpointError: it can't be read, or holds something else.
     """
     try:
-        if path.stat().st_size > _LARGEST_JSON:
+        if require_regular_file(path, "a JSON object").stat().st_size > _LARGEST_JSON:
             raise CheckpointError(f"{path} is larger than 256 MiB; expected a JSON object")
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as cause:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unarg_callback.checkpoints.folders import read_json
-from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary, exclusive
+from unarg_callback.checkpoints.regular_files import present
+from unarg_callback.checkpoints.tensor_file import listing, shown
+from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary, exclusive, scarce
 from unarg_callback.checkpoints.vocabulary_files import (
     is_tokenizer,
     sentencepiece_names,
@@ -23,7 +26,10 @@ _TOKENIZER, _TARGET, _VOCAB, _LINES = (
     "vocab.json",
     "vocab.txt",
 )
-_PIECES = ("spiece.model", "tokenizer.model", "spm.model")
+_PIECES = ("spiece.model", "tokenizer.model", "spm.model", "sentencepiece.bpe.model")
+_OTHER_TOKENIZERS = re.compile(
+    r"(?:.*\.(?:model|spm|tiktoken|bpe)|tekken\.json|merges\.txt|bpe\.codes|dict\..*txt|vocab\..*)$"
+)
 # Where a piece's id is the token's; elsewhere tokenizers move the ids.
 _PLAIN_PIECES = {"t5", "mt5", "umt5", "llama", "mistral", "gemma", "albert", "xlnet", "t5gemma"}
 
@@ -56,7 +62,8 @@ def token_names(folder: Path, config: dict[str, Any], classes: int) -> Vocabular
     top = max((index for index, _ in pairs), default=-1)
     if top >= classes:
         note = f"names: none, as {source} has ids up to {top} for {classes} rows"
-        return Vocabulary(None, exclusive(_by_settings(folder, config, classes, {})), note)
+        exclusions = exclusive(_by_settings(folder, config, classes, {}))
+        return Vocabulary(None, exclusions, note, _files(folder, source))
     names = dict(pairs)
     ids = {name: index for index, name in pairs}
     beyond = []
@@ -65,34 +72,65 @@ def token_names(folder: Path, config: dict[str, Any], classes: int) -> Vocabular
         beyond = [Exclusion(tuple(range(top + 1, classes)), rule)]
     exclusions = exclusive([*beyond, *_by_settings(folder, config, classes, ids)])
     if not pairs:
-        return Vocabulary(None, exclusions, "names: none, as the folder has no tokenizer")
+        note = f"names: none, as {_why_none(folder, source)}"
+        return Vocabulary(None, exclusions, note, _files(folder, source))
     listed = tuple(_printable(names.get(index, str(index))) for index in range(classes))
-    return Vocabulary(listed, exclusions, f"names: {source}")
+    note = f"names: {source}{scarce(len(names), classes)}"
+    return Vocabulary(listed, exclusions, note, _files(folder, source))
+
+
+def _files(folder: Path, source: str) -> tuple[Path, ...]:
+    """What is read of the folder for names and exclusions."""
+    names = (source, _GENERATION, _TOKENIZER_CONFIG, _ADDED)
+    return tuple(folder / name for name in names if name and (folder / name).is_file())
+
+
+def _why_none(folder: Path, source: str) -> str:
+    if source:
+        return f"{source} is empty"
+    found = sorted(p.name for p in folder.iterdir() if _OTHER_TOKENIZERS.fullmatch(p.name))
+    if not found:
+        return "the folder has no tokenizer"
+    listed = listing(shown(name) for name in found)
+    return (
+        f"the folder has {listed}, but for this model_type it isn't known that its ids are those "
+        "of the rows; say --labels FILE if they are"
+    )
 
 
 def _pairs(folder: Path, config: dict[str, Any]) -> tuple[str, list[tuple[int, str]]]:
     """The first vocabulary of the folder, with the tokens that were added to it later."""
-    if (folder / _TARGET).is_file():  # Marian, with one vocabulary a language.
+    if present(folder / _TARGET):  # Marian, with one vocabulary a language.
         return _TARGET, _flat(folder / _TARGET)
-    if (folder / _TOKENIZER).is_file():
+    if present(folder / _TOKENIZER):
         content = read_json(folder / _TOKENIZER)
         if not is_tokenizer(content):
             raise CheckpointError(
                 f"{folder / _TOKENIZER} has no vocabulary; expected what tokenizer.save writes"
             )
         return _TOKENIZER, _with_added(folder, tokenizer_pairs(folder / _TOKENIZER, content))
-    if (folder / _VOCAB).is_file():
+    if present(folder / _VOCAB):
         return _VOCAB, _with_added(folder, _flat(folder / _VOCAB))
-    if (folder / _LINES).is_file():
-        lines = (folder / _LINES).read_text(encoding="utf-8", errors="backslashreplace")
+    if present(folder / _LINES):
+        lines = _text(folder / _LINES)
         tokens = lines.replace("\r\n", "\n").removesuffix("\n").split("\n")
         return _LINES, _with_added(folder, list(enumerate(tokens)))
-    if config.get("model_type") in _PLAIN_PIECES:
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind in _PLAIN_PIECES:
         for name in _PIECES:
-            if (folder / name).is_file():
+            if present(folder / name):
                 pieces = sentencepiece_names(folder / name)
                 return name, _with_added(folder, list(enumerate(pieces)))
     return "", []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as cause:
+        raise CheckpointError(
+            f"{path} is not UTF-8 (byte {cause.start}); expected one token a line"
+        ) from cause
 
 
 def _flat(path: Path) -> list[tuple[int, str]]:
@@ -104,7 +142,7 @@ def _flat(path: Path) -> list[tuple[int, str]]:
 
 def _with_added(folder: Path, pairs: list[tuple[int, str]]) -> list[tuple[int, str]]:
     found = dict(pairs)
-    if (folder / _ADDED).is_file():
+    if present(folder / _ADDED):
         found.update(_flat(folder / _ADDED))
     decoder = _settings(folder / _TOKENIZER_CONFIG).get("added_tokens_decoder")
     for index, token in (decoder if isinstance(decoder, dict) else {}).items():
@@ -169,7 +207,7 @@ def _in_range(ids: Iterable[int], classes: int) -> tuple[int, ...]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if present(path) else {}
 
 
 def _content(token: Any) -> str:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unarg_callback.checkpoints.regular_files import require_regular_file
 from unarg_callback.checkpoints.tensor_file import reason
 from unarg_callback.checkpoints.vocabulary_files import (
     fairseq_names,
@@ -37,7 +38,7 @@ def read_labels(path: str | Path, classes: int) -> list[str]:
     Raises:
         CheckpointError: the file can't be read, or holds another number of names.
     """
-    where = Path(path)
+    where = require_regular_file(path, f"labels: {_FORMS}")
     if where.suffix.lower() in _SENTENCEPIECE:
         names = sentencepiece_names(where)
     else:

@@ -71,6 +71,7 @@ def open_onnx(path: Path) -> TensorFile:
         known=known,
         refusal=_refusal(model, problems),
         vocabulary=lambda classes: _vocabulary(model, classes),
+        files=tuple(constants.files),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ class Constants:
 
     def __init__(self, path: Path, graph: Any) -> None:
         self.path = path
+        self.files: dict[Path, None] = {}
+        """Files beside the model that hold data of it, as far as they may be read."""
         self.stored: dict[str, Value] = {}
         """Initializers and Constant nodes, in the order of the file."""
         self.made_by = {name: node for node in graph.node for name in node.output if name}
@@ -136,6 +139,11 @@ class Constants:
         known = dict(TensorProto.DataType.items())
         dtype = next((key for key, at in known.items() if at == tensor.data_type), "UNDEFINED")
         shape = tuple(int(size) for size in tensor.dims)
+
+        for entry in tensor.external_data:
+            with suppress(CheckpointError):  # Told only if the tensor is asked for.
+                if entry.key == "location":
+                    self.files[inside(self.path, entry.value)] = None
 
         def load() -> Array:
             try:

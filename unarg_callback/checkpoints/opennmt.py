@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from unarg_callback.checkpoints.tensor_file import KnownLayer, TensorFile
-from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary, exclusive
+from unarg_callback.checkpoints.vocabulary import Exclusion, Vocabulary, exclusive, scarce
 
 _PAD = "<blank>"
 
@@ -69,4 +69,6 @@ def _vocabulary(content: Mapping[Any, Any], classes: int) -> Vocabulary:
         ]
     )
     names = (*words, *(str(index) for index in rest))
-    return Vocabulary(names, exclusions, "names: the target vocabulary in the file")
+    return Vocabulary(
+        names, exclusions, f"names: the target vocabulary in the file{scarce(len(words), classes)}"
+    )

@@ -15,6 +15,7 @@ from unarg_callback.checkpoints.marian import is_marian, marian_layer
 from unarg_callback.checkpoints.nematus import is_nematus, nematus_layer
 from unarg_callback.checkpoints.npz import open_npz
 from unarg_callback.checkpoints.onnx_file import open_onnx
+from unarg_callback.checkpoints.regular_files import present, require_regular_file
 from unarg_callback.checkpoints.safetensors_file import open_safetensors
 from unarg_callback.checkpoints.select import LocatedLayer, select_layer
 from unarg_callback.checkpoints.sharded import open_sharded
@@ -86,15 +87,12 @@ def open_file(path: str | Path) -> TensorFile:
     where = Path(path)
     try:
         if where.is_dir():
-            if (where / CONFIG).is_file():
+            if present(where / CONFIG):
                 return open_hugging_face(where)
             raise CheckpointError(
                 f"{where} is a folder without a {CONFIG}; expected one file in it: {_FORMATS}"
             )
-        if not where.exists():
-            raise CheckpointError(f"{where} does not exist; expected a file: {_FORMATS}")
-        if not where.is_file():
-            raise CheckpointError(f"{where} is not a regular file; expected {_FORMATS}")
+        require_regular_file(where, _FORMATS)
         with where.open("rb") as file:
             start = file.read(10)
         if not start:

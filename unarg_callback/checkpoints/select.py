@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from unarg_callback.checkpoints.candidates import (
     Candidate,
+    bias_by_name,
     by_convention,
     candidate_of,
     candidates,
     is_matrix,
-    is_part,
-    scale_of,
     unclaimed_biases,
 )
+from unarg_callback.checkpoints.parts import hidden_text, hidden_weights, is_part, part_text
+from unarg_callback.checkpoints.plainness import refuse_scaled, refuse_unless_plain
 from unarg_callback.checkpoints.tensor_file import (
     Entry,
     KnownLayer,
@@ -46,6 +48,7 @@ class LocatedLayer:
         names_from: where they are from, or why there are none.
         exclusions: classes that take no part, by the format's own rules or as asked.
         notes: what else a user should hear about the file.
+        names_files: the files that names and exclusions are from.
     """
 
     file: TensorFile
@@ -58,6 +61,15 @@ class LocatedLayer:
     names_from: str = ""
     exclusions: tuple[Exclusion, ...] = ()
     notes: tuple[str, ...] = ()
+    names_files: tuple[Path, ...] = ()
+
+    @property
+    def files_read(self) -> tuple[Path, ...]:
+        """Every file that was read for the layer or will be by ``load``, each once.
+
+        The file itself, its shards and data beside it, the settings, and what the names are from.
+        """
+        return tuple(dict.fromkeys((self.file.path, *self.file.files, *self.names_files)))
 
     @property
     def classes(self) -> int:
@@ -85,9 +97,15 @@ class LocatedLayer:
         names_from = [self.names_from] if self.names_from else []
         return "\n".join([first, *excluded, *names_from, *self.notes])
 
-    def with_names(self, names: Sequence[str]) -> LocatedLayer:
-        """The same layer with these C names in place of the file's own."""
-        return replace(self, names=tuple(names), names_from="")
+    def with_names(self, names: Sequence[str], source: str | Path | None = None) -> LocatedLayer:
+        """The same layer with these C names in place of the file's own.
+
+        Args:
+            names: C class names.
+            source: the file that they were read from, for ``files_read``.
+        """
+        files = self.names_files if source is None else (*self.names_files, Path(source))
+        return replace(self, names=tuple(names), names_from="", names_files=files)
 
     def with_excluded(self, ids: Iterable[int]) -> LocatedLayer:
         """The same layer with these classes excluded, in place of those the format excludes."""
@@ -150,8 +168,12 @@ def select_layer(
         chosen = _only_candidate(file, named_bias)
     else:
         chosen = candidate_of(file, named)
-    _refuse_scaled(file, chosen.weight)
     paired = None if bias == NO_BIAS else named_bias or chosen.bias
+    if paired is None and bias != NO_BIAS and not isinstance(chosen, KnownLayer):
+        paired = bias_by_name(file, chosen.weight)  # None, or one that _vector refuses.
+    if paired is not None:
+        _vector(file, paired)
+    refuse_unless_plain(file, chosen.weight, chosen.tied, paired)
     own_way = known.orientation if known else None
     settled = _orientation(file, chosen.weight, paired, orientation, own_way)
     classes = chosen.weight.shape[0 if settled == "classes-first" else 1]
@@ -169,6 +191,7 @@ def select_layer(
         names_from=own.note,
         exclusions=own.exclusions,
         notes=file.notes,
+        names_files=own.files,
     )
 
 
@@ -197,18 +220,27 @@ def _known_layer(file: TensorFile, named: Entry | None) -> KnownLayer | None:
 
 def _only_candidate(file: TensorFile, bias: Entry | None) -> Candidate:
     found = candidates(file, bias)
+    hidden = hidden_weights(file) if bias is None and found else []
+    if hidden:
+        raise CheckpointError(
+            f"{file.path} holds {hidden_text(file, hidden[0])}; that may be its output layer, and "
+            f"others could be meant too: {listing(found)}; choose one of these with --weight NAME "
+            "if it is"
+        )
     if len(found) == 1:
         return found[0]
     if found:
         raise _ambiguous(file, found)
-    parts = [entry for entry in file.entries if is_part(entry)]
+    parts = [entry for entry in file.entries if is_part(file, entry)]
     if parts:
-        raise CheckpointError(f"{file.path} holds {_part(parts[0])}")
+        raise CheckpointError(f"{file.path} holds {part_text(file, parts[0])}")
+    for entry in hidden_weights(file):
+        refuse_scaled(file, entry)  # Packed, so that its shape tells nothing.
     fits = f" that {shown(bias.name)} {bias.shape} fits" if bias else ""
     raise CheckpointError(
         f"{file.path} holds no output layer{fits}: expected a weight (classes, features) with a "
         f"bias, or with more classes than features; found {listing(file.entries)} (choose one "
-        "with --weight NAME)"
+        f"with --weight NAME){_unusable(file)}"
     )
 
 
@@ -220,8 +252,8 @@ def _ambiguous(file: TensorFile, found: Sequence[Candidate | KnownLayer]) -> Che
 
 
 def _matrix(file: TensorFile, entry: Entry) -> Entry:
-    if is_part(entry):
-        raise CheckpointError(f"{file.path}: {_part(entry)}")
+    if is_part(file, entry):
+        raise CheckpointError(f"{file.path}: {part_text(file, entry)}")
     if not is_matrix(entry):
         raise CheckpointError(
             f"{file.path}: --weight {entry} holds {entry.dtype}; expected real numbers in two "
@@ -231,29 +263,23 @@ def _matrix(file: TensorFile, entry: Entry) -> Entry:
 
 
 def _vector(file: TensorFile, entry: Entry) -> Entry:
+    if is_part(file, entry):
+        raise CheckpointError(f"{file.path}: {part_text(file, entry)}")
     if not entry.numeric or entry.length is None:
         raise CheckpointError(
             f"{file.path}: --bias {entry} holds {entry.dtype}; expected real numbers in one "
-            "dimension (classes,)"
+            "dimension (classes,) (--bias NAME or --bias none)"
         )
     return entry
 
 
-def _part(entry: Entry) -> str:
-    return (
-        f"{entry}, one part of a parametrised, adapted or quantised weight; merge the parts into "
-        "the plain weight (such as torch.nn.utils.parametrize.remove_parametrizations) and save "
-        "its state_dict"
-    )
-
-
-def _refuse_scaled(file: TensorFile, weight: Entry) -> None:
-    scale = scale_of(file, weight)
-    if scale is not None:
-        raise CheckpointError(
-            f"{file.path}: {weight} is quantised ({weight.dtype}, scaled by {scale}); expected "
-            "the weight itself: dequantise it and save it as float"
-        )
+def _unusable(file: TensorFile) -> str:
+    """Why matrices that are there can't be meant."""
+    odd = [entry for entry in file.entries if len(entry.shape) == 2 and not entry.numeric]
+    if not odd:
+        return ""
+    kinds = listing(f"{entry} holds {entry.dtype}" for entry in odd)
+    return f"; {kinds}, which is not read: save it dense, as real numbers of at most 64 bits"
 
 
 def _refuse_forgotten_bias(file: TensorFile, weight: Entry, sizes: Iterable[int]) -> None:

@@ -48,9 +48,15 @@ def open_sharded(path: Path) -> TensorFile:
     def head(name: str) -> bytes:
         return shards[places[name]].head(name)
 
-    return TensorFile(path, tuple(entries), load, head, torch_names=True)
+    files = tuple(shard.path for shard in shards.values())
+    return TensorFile(path, tuple(entries), load, head, torch_names=True, files=files)
 
 
 def _open(index: Path, shard: str) -> TensorFile:
     path = inside(index, shard)
+    if path.suffix == ".json":
+        raise CheckpointError(
+            f"{index} says that {shown(shard)} holds tensors, but it is JSON; expected the names "
+            "of the shards, .safetensors or .bin"
+        )
     return open_safetensors(path) if path.suffix == ".safetensors" else open_torch(path)

@@ -106,6 +106,8 @@ class TensorFile:
         refusal: why none is known, in a format that would know; nothing is then guessed.
         vocabulary: what the format knows of a layer with that many classes, or None.
         notes: what else a user should hear about the file.
+        quantised: what says that the model, or part of it, is quantised; empty if nothing does.
+        files: what else than ``path`` was read, or will be by ``load``.
     """
 
     path: Path
@@ -117,6 +119,8 @@ class TensorFile:
     refusal: str = ""
     vocabulary: Callable[[int], Vocabulary] | None = None
     notes: tuple[str, ...] = ()
+    quantised: str = ""
+    files: tuple[Path, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Entry]:

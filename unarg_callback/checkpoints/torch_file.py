@@ -68,7 +68,7 @@ def open_torch(path: Path) -> TensorFile:
         Entry(
             short[keys],
             tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
+            _dtype(tensor),
             numeric=_is_numeric(tensor),
             offered=whole is None or keys[0] == whole,
         )
@@ -123,6 +123,14 @@ def _kind(content: Mapping[Any, Any], outer: tuple[str, ...]) -> str:
 
 def _load(path: Path) -> Any:
     is_zip = _is_sound_zip(path)
+    with path.open("rb") as file:
+        start = file.read(64).lstrip()
+    if start[:1] in {b"{", b"[", b"<"}:  # No pickle starts so, of whatever protocol.
+        raise CheckpointError(
+            f"{path} is text, such as JSON or a web page, and no PyTorch checkpoint; {_ADVICE}"
+        )
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(f"{path} is a pointer of Git LFS; get the file itself: git lfs pull")
     try:
         # Options of a program are kept in one; to make it runs nothing.
         with warnings.catch_warnings(), safe_globals([argparse.Namespace]):
@@ -208,6 +216,13 @@ def _short_names(all_keys: list[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
         if short != full and len(set(short.values())) == len(short):
             return short
     return full
+
+
+def _dtype(tensor: Tensor) -> str:
+    """Type of the values, and what else keeps them from being read as they are."""
+    layout = "" if tensor.layout == torch.strided else f", {tensor.layout}"
+    device = "" if tensor.device.type == "cpu" else f" on the device {tensor.device.type}"
+    return f"{tensor.dtype}{layout}{device}".replace("torch.", "")
 
 
 def _is_numeric(tensor: Tensor) -> bool:

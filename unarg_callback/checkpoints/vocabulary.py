@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 _LISTED = 6
 
@@ -40,11 +41,13 @@ class Vocabulary:
         names: C class names, or None.
         exclusions: classes that take no part, by rule; no class twice.
         note: where the names are from, or why there are none.
+        files: those that were read for it, beside the model's own.
     """
 
     names: tuple[str, ...] | None = None
     exclusions: tuple[Exclusion, ...] = ()
     note: str = ""
+    files: tuple[Path, ...] = ()
 
 
 def spans(ids: Iterable[int]) -> str:
@@ -62,6 +65,20 @@ def spans(ids: Iterable[int]) -> str:
     texts = [f"{first} to {last}" if last > first else str(first) for first, last in runs]
     more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
     return ", ".join(texts[:_LISTED]) + more
+
+
+def scarce(named: int, classes: int) -> str:
+    """What to add to where the names are from, if they are less than half of the classes.
+
+    >>> scarce(7, 60).split(":")[0]
+    ', which names only 7 of 60 rows'
+    """
+    if 2 * named >= classes:
+        return ""
+    return (
+        f", which names only {named} of {classes} rows: if it is another model's, say --labels and "
+        "--exclude"
+    )
 
 
 def exclusive(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unarg_callback.checkpoints.regular_files import require_regular_file
 from unarg_callback.checkpoints.tensor_file import reason, shown
 from unarg_callback.errors import CheckpointError
 
@@ -65,6 +66,7 @@ def sentencepiece_names(path: Path) -> list[str]:
     Raises:
         CheckpointError: it can't be read, or the package sentencepiece isn't installed.
     """
+    require_regular_file(path, "a SentencePiece model")
     try:
         import sentencepiece
     except ImportError as cause:

@@ -11,6 +11,7 @@ from unarg_callback.errors import UnargError
 if TYPE_CHECKING:
     from unarg_callback.checkpoints import LocatedLayer
 
+_LARGEST = 10**18 - 1
 FORMATS = (
     ".npz (also of Marian and Nematus), .pt, .pth, .bin or .ckpt (PyTorch, Lightning, fairseq, "
     "OpenNMT-py), .safetensors, .onnx, the .index.json of shards, or the folder of a transformers "
@@ -61,7 +62,7 @@ def locate(file: str | Path, options: argparse.Namespace) -> LocatedLayer:
 
     located = locate_layer(file, options.weight, options.bias, options.orientation)
     if options.labels is not None:
-        located = located.with_names(read_labels(options.labels, located.classes))
+        located = located.with_names(read_labels(options.labels, located.classes), options.labels)
     if options.exclude is None:
         return located
     outside = [span for span in options.exclude if span.stop > located.classes]
@@ -70,7 +71,13 @@ def locate(file: str | Path, options: argparse.Namespace) -> LocatedLayer:
             f"--exclude has id {outside[0].stop - 1}, but the layer has {located.classes} classes; "
             f"expected ids from 0 to {located.classes - 1}"
         )
-    return located.with_excluded(index for span in options.exclude for index in span)
+    ids = {index for span in options.exclude for index in span}
+    if len(ids) == located.classes:
+        raise UnargError(
+            f"--exclude leaves none of the {located.classes:,} classes; expected some that take "
+            "part"
+        )
+    return located.with_excluded(sorted(ids))
 
 
 def id_ranges(text: str) -> list[range]:
@@ -100,12 +107,30 @@ def count(text: str) -> int:
     """A whole number from 0.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: it is none, or too large.
     """
-    if not _is_id(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return whole(text, 0)
+
+
+def whole(text: str, least: int) -> int:
+    """A whole number from the least, with at most 18 digits.
+
+    Args:
+        text: of an option.
+        least: from 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none, or too large.
+    """
+    digits = text.isascii() and text.isdigit()
+    if digits and not _is_id(text):
+        raise argparse.ArgumentTypeError(
+            f"{text[:30]!r} is too large; expected a whole number from {least} to {_LARGEST:,}"
+        )
+    if not digits or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text[:30]!r} is not a whole number from {least}")
     return int(text)
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
+    return text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))
