@@ -1,8 +1,10 @@
 """The command line: what it prints and writes, and its exit status for whatever it is given."""
 
+import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import torch
 from tests.shared_data import SHARED, needs_shared
 from unarg_callback import Proofs, Status
 from unarg_callback.cli import main
+from unarg_callback.errors import UnargError
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -186,7 +189,7 @@ def test_time_limit_and_patience_and_device(run: Run, square: Path) -> None:
         (["{}", "--fail-on", "argmaxable"], "invalid choice"),
         (["{}", "--orientation", "sideways"], "invalid choice"),
         (["{}", "--weight", "V"], "no tensor V"),
-        (["{}", "--labels", "none.json"], "labels none.json can't be read"),
+        (["{}", "--labels", "none.json"], "none.json"),
         (["{}", "--colour"], "unrecognized arguments"),
         (["{}", "--proofs", ""], "is a folder"),
         (["{}", "--json", ""], "is a folder"),
@@ -419,3 +422,86 @@ def test_a_full_standard_output_loses_no_file(square: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("unarg: can't print")
     assert proofs.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--top-k", "-1"], "is not a whole number from 2"),
+        (["--top-k", "0"], "is not a whole number from 2"),
+        (["--patience", "1" + "0" * 21], "from 0 to 999,999,999,999,999,999"),
+        (["--limit", "1" + "0" * 20], "from 0 to 999,999,999,999,999,999"),
+        (["--exclude", "0-4"], "leaves none of the 5 classes"),
+    ],
+)
+def test_numbers_out_of_range(run: Run, square: Path, arguments: list[str], problem: str) -> None:
+    assert problem in refused(run, square, *arguments)
+
+
+def test_a_class_that_is_excluded_twice_counts_once(run: Run, square: Path) -> None:
+    _, out, _ = run("check", square, "--exclude", "4,4,3-4")
+    assert "excluded: 2 classes" in out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_interrupt_while_modules_are_imported(square: Path, wrapped: bool) -> None:
+    # The interrupt comes at an import, or in it as the cause of another error.
+    broken = (
+        "raise ImportError('half') from KeyboardInterrupt()"
+        if wrapped
+        else "raise KeyboardInterrupt"
+    )
+    code = f"""
+import builtins, sys
+real = builtins.__import__
+def stopped(name, *arguments):
+    if name.startswith('unarg_callback.commands') or name == 'argparse':
+        {broken}
+    return real(name, *arguments)
+from unarg_callback import cli
+builtins.__import__ = stopped
+sys.exit(cli.main(['check', {str(square)!r}]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    assert (done.returncode, done.stderr) == (130, b"unarg: interrupted\n")
+
+
+def test_little_is_imported_where_an_interrupt_would_be_a_traceback() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import unarg_callback.cli;"
+        "print(sorted(name for name in set(sys.modules) - before if 'unarg' in name))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[1],
+    )
+    assert done.stdout == b"['unarg_callback', 'unarg_callback.cli']\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("raised", ["AttributeError('half')", "UnargError('half')", "None"])
+def test_an_interrupt_that_an_import_swallows(
+    run: Run, square: Path, monkeypatch: pytest.MonkeyPatch, raised: str
+) -> None:
+    failure = {
+        "AttributeError('half')": AttributeError("half"),
+        "UnargError('half')": UnargError("half"),
+    }
+
+    def half(*_: object, **__: object) -> NoReturn:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise failure.get(raised, KeyboardInterrupt())
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(VERIFY, "verify", half)
+    assert run("check", square) == (130, "", "unarg: interrupted\n")
+    assert signal.getsignal(signal.SIGINT) is before

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unarg_callback import OutputLayer, Status, verify
+from unarg_callback import Domain, OutputLayer, Status, verify
 from unarg_callback.errors import UnargError
-from unarg_callback.margins import verify_margin
+from unarg_callback.margins import least_asked, require_above, verify_margin
 
 
 def test_agrees_with_the_best_leads_of_linear_programmes() -> None:
@@ -47,3 +47,13 @@ def test_the_table_lists_those_that_lead_by_least_first() -> None:
 def test_the_least_lead_is_above_that_of_the_report(least: float) -> None:
     with pytest.raises(UnargError, match="finite number above"):
         verify_margin(OutputLayer([[1.0], [-1.0]]), least)
+
+
+@pytest.mark.parametrize("domain", [Domain.box(2.0), Domain.free()])
+def test_what_a_check_asks_of_a_lead_is_known_before_it(domain: Domain) -> None:
+    layer = OutputLayer(np.random.default_rng(1).normal(size=(30, 3)))
+    asked = least_asked(layer, domain)
+    assert asked == verify(layer, domain).min_lead
+    require_above(asked + 1e-6, asked)
+    with pytest.raises(UnargError, match="above"):
+        require_above(asked, asked)

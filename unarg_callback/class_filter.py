@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ _BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(256 + n): byte for n, byte in enumerate(sorted(set(range(256)) - _PRINTABLE))
 }
 """The byte that each character of GPT-2's alphabet stands for: printable ones themselves."""
+_LONGEST = 10_000
 _ENOUGH = 0.98
 """Share of the names that are spelt in bytes where a vocabulary is."""
 
@@ -58,7 +59,9 @@ class ClassFilter:
         scripts: keep names that are letters of these and nothing else; empty for any name. Special
             tokens such as ``<unk>`` are left out.
         words: leave out names with digits, punctuation or symbols, and special tokens.
-        pattern: keep names, as they are without their marks, in which this is found.
+        pattern: keep names, as they are without their marks, in which this is found: in their first
+            10,000 characters.
+        known: vocabularies with the masks of their names, as :meth:`on` found them.
 
     Raises:
         UnargError: a script has a name not known here, or the pattern is no regular expression.
@@ -72,6 +75,9 @@ class ClassFilter:
     scripts: tuple[str, ...] = ()
     words: bool = False
     pattern: str | None = None
+    known: tuple[tuple[tuple[str, ...], NDArray[np.bool_]], ...] = field(
+        default=(), repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.scripts if name.lower() not in _PREFIXES]
@@ -105,8 +111,23 @@ class ClassFilter:
         Args:
             names: C class names, all of one vocabulary.
         """
-        in_bytes = spelt_in_bytes(names)
-        return np.array([self.keeps(name, in_bytes=in_bytes) for name in names], dtype=bool)
+        asked = tuple(names)
+        for vocabulary, mask in self.known:
+            if vocabulary == asked:
+                return mask.copy()
+        in_bytes = spelt_in_bytes(asked)
+        return np.array([self.keeps(name, in_bytes=in_bytes) for name in asked], dtype=bool)
+
+    def on(self, names: Sequence[str]) -> ClassFilter:
+        """The same filter, which knows already whom of a vocabulary it keeps.
+
+        A pattern can take for ever, as ``(a+)+$`` does on some names; asked before the work whose
+        results it would keep back, it can't lose them.
+
+        Args:
+            names: C class names.
+        """
+        return replace(self, known=(*self.known, (tuple(names), self.mask(names))))
 
     def keeps(self, name: str, *, in_bytes: bool = False) -> bool:
         """Whether a name is told about.
@@ -123,7 +144,7 @@ class ClassFilter:
             return False
         if self.words and any(unicodedata.category(c)[0] in "NPSZC" for c in text):
             return False
-        return self.pattern is None or re.search(self.pattern, text) is not None
+        return self.pattern is None or re.search(self.pattern, text[:_LONGEST]) is not None
 
     def _prefixes(self) -> tuple[str, ...]:
         return tuple(p for name in self.scripts for p in _PREFIXES[name.lower()])

@@ -9,30 +9,22 @@ and writes, and all end with the same status.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+# What takes time to import is imported in main, where an interrupt is no traceback.
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
-
-from unarg_callback.commands import check, compare, figure, rankings, recheck, summary
-from unarg_callback.commands.terminal import give_bars_a_size, one_line, write
-from unarg_callback.errors import UnargError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
     from unarg_callback.distributed.ranks import Ranks
 
 _BAD_INPUT, _INTERRUPTED = 2, 130
 _DESCRIPTION = """\
 Find, and prove, the classes that an output layer can never predict: with more classes than
 features, no input at all may make them the argmax of Wx + b."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, as for all bad input, in place of the whole usage."""
-        self.exit(_BAD_INPUT, f"unarg: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,13 +36,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    noticed: list[int] = []
+    try:
+        return _noticing(noticed, lambda: _main(argv, noticed))
+    except KeyboardInterrupt:
+        pass
+    except Exception as cause:
+        # An import that is interrupted may end in an error of its own, then or later.
+        if not (noticed or _is_of_interrupt(cause)):
+            raise
+    if sys.stderr is not None:
+        print("unarg: interrupted", file=sys.stderr)
+    return _INTERRUPTED
+
+
+def _noticing(noticed: list[int], run: Callable[[], int]) -> int:
+    """What is run gives; interrupts are raised as usual, and noted, as imports may swallow them."""
+    import signal
+    import threading
+
+    usual = signal.default_int_handler
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not usual
+    ):
+        return run()
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        noticed.append(number)
+        usual(number, frame)
+
+    signal.signal(signal.SIGINT, notice)
+    try:
+        return run()
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _main(argv: Sequence[str] | None, noticed: Sequence[int]) -> int:
+    import contextlib
+
+    from unarg_callback.commands.terminal import give_bars_a_size
+
     if "torch" not in sys.modules:
         # Threads that spin for long while they wait make a check many times slower on a busy
         # machine; threads that never do make it slower on an idle one.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     give_bars_a_size()
     if not _by_torchrun():
-        return _status(lambda: _run(argv, None))
+        return _status(lambda: _run(argv, None), noticed)
     from unarg_callback.distributed.ranks import from_environment
 
     ranks = from_environment()
@@ -59,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
-        status = _status(lambda: _run(argv, ranks))
+        status = _status(lambda: _run(argv, ranks), noticed)
         # torchrun ends the others as soon as one has failed: the first has to have said why.
         ranks.gather(status)
     ranks.close()
@@ -71,11 +105,16 @@ def _run(argv: Sequence[str] | None, ranks: Ranks | None) -> int:
     return int(options.run(options, ranks))
 
 
-def _status(run: Callable[[], int]) -> int:
+def _status(run: Callable[[], int], noticed: Sequence[int]) -> int:
     """The exit status of what is run; what goes wrong is told in one line."""
+    from unarg_callback.commands.terminal import one_line, write
+    from unarg_callback.errors import UnargError
+
     try:
         return run()
     except UnargError as problem:
+        if noticed:  # Such as a package that is missing, as its import was interrupted.
+            raise KeyboardInterrupt from problem
         write(sys.stderr, f"unarg: {one_line(str(problem))}")
         return _BAD_INPUT
     except OSError as cause:
@@ -91,8 +130,18 @@ def _status(run: Callable[[], int]) -> int:
         return stop.code if isinstance(stop.code, int) else _BAD_INPUT
 
 
+def _is_of_interrupt(cause: BaseException | None) -> bool:
+    """Whether an exception was raised while, or because, an interrupt was being handled."""
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="unarg", description=_DESCRIPTION, allow_abbrev=False)
+    from unarg_callback.commands import check, compare, figure, rankings, recheck, summary
+    from unarg_callback.commands.parser import Parser
+
+    parser = Parser(prog="unarg", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"unarg {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (check, compare, summary, recheck, figure, rankings):

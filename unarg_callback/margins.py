@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from unarg_callback.errors import UnargError
+from unarg_callback.geometry.checker import Checker
 from unarg_callback.geometry.domain import Domain
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
+from unarg_callback.geometry.rounding import plain_arithmetic
 from unarg_callback.report import Report
 from unarg_callback.verification import verify
 
@@ -33,21 +36,59 @@ class MarginReport:
     argmax: Report
     led: Report
 
+    @property
+    def weakest(self) -> NDArray[np.int64]:
+        """(n,) ids of the weak classes, those that lead by least first."""
+        return self.weak[np.argsort(self.led.lead[self.weak], kind="stable")]
+
+    def summary(self) -> str:
+        """One line."""
+        return (
+            f"{len(self.weak):,} classes can win, but provably never by more than "
+            f"{self.least_lead:g}; {len(self.undecided):,} undecided"
+        )
+
     def table(self, limit: int = 20) -> str:
         """A line, and one for each weak class, those that lead by least first.
 
         Args:
             limit: most lines.
         """
-        told = (
-            f"{len(self.weak):,} classes can win, but provably never by more than "
-            f"{self.least_lead:g}; {len(self.undecided):,} undecided"
-        )
-        order = self.weak[np.argsort(self.led.lead[self.weak], kind="stable")]
         listed = self.argmax.listing(
-            order, "best lead", lambda index: f"<= {self.led.lead[index]:.3g}", limit
+            self.weakest, "best lead", lambda index: f"<= {self.led.lead[index]:.3g}", limit
         )
-        return "\n".join([told, *listed])
+        return "\n".join([self.summary(), *listed])
+
+
+def least_asked(layer: OutputLayer, domain: Domain) -> float:
+    """What a class has to lead by to count as argmaxable, by default.
+
+    Args:
+        layer: the output layer.
+        domain: where x may lie.
+
+    Raises:
+        DomainError: the domain doesn't fit the layer.
+    """
+    with torch.no_grad(), plain_arithmetic(layer.device):
+        return Checker(layer, domain).min_lead
+
+
+def require_above(least_lead: float, asked: float) -> None:
+    """Raise unless a least lead asks for more than the check did.
+
+    Args:
+        least_lead: in units of the logits.
+        asked: of a lead, by the check.
+
+    Raises:
+        UnargError: it doesn't.
+    """
+    if not (np.isfinite(least_lead) and least_lead > asked):
+        raise UnargError(
+            f"the least lead is {least_lead}; expected a finite number above {asked:g}, what a "
+            "class has to lead by to count as argmaxable"
+        )
 
 
 def verify_margin(
@@ -81,12 +122,10 @@ def verify_margin(
     array([3])
     """
     within = Domain.of(domain)
-    report = report or verify(layer, within, time_limit=time_limit, progress=progress)
-    if not (np.isfinite(least_lead) and least_lead > report.min_lead):
-        raise UnargError(
-            f"the least lead is {least_lead}; expected a finite number above {report.min_lead:g}, "
-            "what a class has to lead by to count as argmaxable"
-        )
+    if report is None:
+        require_above(least_lead, least_asked(layer, within))
+        report = verify(layer, within, time_limit=time_limit, progress=progress)
+    require_above(least_lead, report.min_lead)
     led = verify(layer, within, min_lead=least_lead, time_limit=time_limit, progress=progress)
     wins = report.status == Status.ARGMAXABLE
     return MarginReport(

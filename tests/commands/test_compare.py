@@ -145,3 +145,14 @@ def test_it_can_be_added_to_any_parser() -> None:
     parser = argparse.ArgumentParser()
     compare.add(parser.add_subparsers())
     assert parser.parse_args(["compare", "a", "b"]).limit == 10
+
+
+def test_which_file_has_the_nan_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weight = np.random.default_rng(0).normal(size=(6, 2))
+    np.savez(tmp_path / "a.npz", W=weight, b=np.zeros(6))
+    weight[2] = np.nan
+    np.savez(tmp_path / "b.npz", W=weight, b=np.zeros(6))
+    assert unarg("compare", tmp_path / "a.npz", tmp_path / "b.npz") == 2
+    err = capsys.readouterr().err
+    assert "b.npz" in err
+    assert "NaN" in err

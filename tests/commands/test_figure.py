@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -91,3 +93,44 @@ def test_three_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     np.savez(tmp_path / "x.npz", W=np.zeros((5, 3)), b=np.zeros(5))
     assert main(["rankings", str(tmp_path / "x.npz"), "--out", str(tmp_path / "a.png")]) == 2
     assert "only a layer of two features can be drawn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("radius", ["1e308", "1e-300", "1e99", "1e-99"])
+@pytest.mark.parametrize("kind", ["regions", "rankings"])
+def test_radii_far_out(
+    tmp_path: Path, radius: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "a.npz", W=np.array([[1.0, 0], [-1, 1], [-1, -1]]), b=np.ones(3))
+    out = tmp_path / "a.png"
+    status = unarg("figure", kind, tmp_path / "a.npz", "--out", out, "--radius", radius)
+    err = capsys.readouterr().err
+    assert status == (0 if "99" in radius else 2)
+    assert out.exists() == (status == 0)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("scale", [1e300, 1e-300, 1e-160])
+@pytest.mark.parametrize("kind", ["regions", "rankings", "hull"])
+def test_rows_far_from_one(
+    tmp_path: Path, scale: float, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = scale * np.array([[1.0, 0], [-1, 1], [-1, -1]])
+    np.savez(tmp_path / "a.npz", W=rows, b=np.arange(3.0))
+    assert unarg("figure", kind, tmp_path / "a.npz", "--out", tmp_path / "a.png") in (0, 2)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_terminal_is_not_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "a.npz", W=np.array([[1.0, 0], [-1, 1], [-1, -1]]), b=np.ones(3))
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("unarg_callback.commands.figure.write", full)
+    assert unarg("figure", "regions", tmp_path / "a.npz", "--out", tmp_path / "a.png") == 2
+    assert (tmp_path / "a.png").exists()
+    err = capsys.readouterr().err
+    assert "can't print" in err
+    assert "a.png" not in err

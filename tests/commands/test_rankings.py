@@ -78,3 +78,26 @@ def test_sizes_out_of_range_are_refused() -> None:
     with pytest.raises(UnargError, match="classes is 0"):
         run("0", "3")
     assert feasible_rankings(1, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["99999999999999999999", "3"], "at most 500,000"),
+        (["100000000", "2"], "at most 500,000"),
+        (["200000", "2", "--digits"], "at most 100,000 with --digits"),
+        (["9" * 60, "3"], "C is 1.000e60"),
+        (["1000", "1000", "--table"], "has 1,000,000 numbers; expected C times d of at most"),
+        (["200", "200", "--table", "--digits"], "at most 10,000 with --digits"),
+        (["30000", "20000"], "29,999 and more"),
+    ],
+)
+def test_what_would_take_for_ever_is_refused(arguments: list[str], expected: str) -> None:
+    with pytest.raises(UnargError, match=expected):
+        run(*arguments)
+
+
+def test_features_enough_for_all_rankings_are_few_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("2000", "99999999999999999999") == 0
+    assert "100%" in capsys.readouterr().out
+    assert run("5000", "100") == 0

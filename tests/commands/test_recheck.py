@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +130,10 @@ def test_each_proof_is_a_step_of_the_bar(tmp_path: Path, domain: str) -> None:
     # Witnesses go by tiles, certificates one by one.
     assert sorted(steps)[-1] == plain.argmaxable
     assert steps.count(1) >= plain.unargmaxable
+
+
+def test_proofs_in_a_pipe_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "layer.npz", W=np.eye(3), b=np.zeros(3))
+    os.mkfifo(tmp_path / "pipe")
+    assert unarg("recheck", tmp_path / "pipe", tmp_path / "layer.npz") == 2
+    assert "pipe is not a regular file" in capsys.readouterr().err

@@ -89,3 +89,15 @@ def test_other_numbers_of_features_are_refused() -> None:
     for draw in (draw_regions, draw_hull, draw_braid):
         with pytest.raises(LayerError, match="only a layer of two features can be drawn"):
             draw(np.zeros((4, 3)))
+
+
+def test_so_many_classes_that_it_would_take_for_ever_are_refused() -> None:
+    weight = np.random.default_rng(0).normal(size=(5001, 2))
+    bias = np.ones(len(weight))
+    with pytest.raises(LayerError, match="at most 20 whose rankings are drawn"):
+        draw_braid(weight[:21])
+    with pytest.raises(LayerError, match="at most 100 where no radius is given"):
+        draw_regions(weight[:101], bias[:101])
+    with pytest.raises(LayerError, match="at most 5,000"):
+        draw_regions(weight, bias, None, 1.0)
+    draw_regions(weight[:200], bias[:200], None, 1.0)

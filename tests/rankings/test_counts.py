@@ -130,3 +130,19 @@ def _stirling_by_columns(classes: int, k: int) -> int:
 def test_other_sizes_are_refused(classes: int, features: int) -> None:
     with pytest.raises(UnargError, match="expected a whole number from"):
         feasible_rankings(classes, features)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_tables_hold_what_is_counted_for_each_size(bias: bool) -> None:
+    assert table_of_rankings(12, 14, bias=bias) == [
+        [feasible_rankings(c, d, bias=bias) for d in range(1, 15)] for c in range(2, 13)
+    ]
+
+
+@pytest.mark.parametrize(("classes", "features"), [(400, 90), (400, 130), (2000, 150)])
+def test_both_ways_to_count_agree(classes: int, features: int) -> None:
+    terms = [1] + [0] * features
+    for factor in range(1, classes):
+        for k in range(features, 0, -1):
+            terms[k] += factor * terms[k - 1]
+    assert feasible_rankings(classes, features, bias=True) == sum(terms)

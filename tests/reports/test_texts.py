@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import numpy as np
@@ -96,3 +97,14 @@ def test_summary_counts_the_chosen_classes() -> None:
     row = summary_row("x", hostile_report(), ClassFilter(words=True))
     assert dict(zip(HEADS, row, strict=True))["unargmaxable"] == "2"
     assert dict(zip(HEADS, row, strict=True))["classes"] == "9"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["=1+1", "+", "-x", "@a", "a=b", "\u202eabc", "\uff1dx", "\\x3d", "a b", "\xa0", "\u200d", ""],
+)
+def test_names_in_tabs_can_be_seen_and_had_back(name: str) -> None:
+    text = escaped(name)
+    assert text.isprintable()
+    assert not text.startswith(("=", "+", "-", "@", "\uff1d"))
+    assert ast.literal_eval("'" + text.replace("'", "\\'") + "'") == name

@@ -6,33 +6,39 @@ With ``--summary`` it takes several files, and is ``unarg summary``.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unarg_callback.commands.check_options import add_check_options, require_usable
-from unarg_callback.commands.layer_options import FORMATS, add_layer_options, count, locate
-from unarg_callback.commands.outputs import UsageError, require_outputs
+from unarg_callback.commands.layer_options import (
+    FORMATS,
+    add_layer_options,
+    count,
+    locate,
+    whole,
+)
+from unarg_callback.commands.outcome import TO_STDOUT, Outcome
+from unarg_callback.commands.outputs import UsageError, require_apart, require_outputs
 from unarg_callback.commands.report_options import (
     add_report_options,
     filter_of,
+    filter_on,
     report_targets,
-    write_reports,
 )
 from unarg_callback.commands.summary import summarise
-from unarg_callback.commands.terminal import shows_progress, write
+from unarg_callback.commands.terminal import shows_progress
 from unarg_callback.commands.values import positive
 
 if TYPE_CHECKING:
     from unarg_callback.checkpoints import LocatedLayer
+    from unarg_callback.class_filter import ClassFilter
     from unarg_callback.distributed.ranks import Ranks
     from unarg_callback.geometry.layer import OutputLayer
-    from unarg_callback.report import Report
 
 _RAN, _FOUND = 0, 1
-_TO_STDOUT = "-"
+_FURTHER, _TELLING = ("top_k", "min_lead"), ("json", "html", "markdown", "tsv")
 _ROWS = 20
 _OF_ONE = ("json", "proofs", "html", "markdown", "tsv", "top_k", "min_lead", "limit")
 """Options that make no sense for several files."""
@@ -103,7 +109,7 @@ def run(options: argparse.Namespace, ranks: Ranks | None = None) -> int:
     from unarg_callback.verification import verify
 
     together = ranks or Ranks()
-    located, layer = together.together(lambda: _prepare(options, together))
+    located, layer, chosen = together.together(lambda: _prepare(options, together))
     report = verify(
         layer,
         options.domain,
@@ -115,7 +121,7 @@ def run(options: argparse.Namespace, ranks: Ranks | None = None) -> int:
 
     def tell() -> None:
         if together.first:
-            _tell(report, layer, located, options)
+            Outcome(report, layer, located, options, chosen).tell()
 
     together.together(tell)
     hit = any(report.counts[kind] for kind in options.fail_on)
@@ -142,98 +148,52 @@ def _require_options_of_many(options: argparse.Namespace) -> None:
         )
 
 
-def _prepare(options: argparse.Namespace, ranks: Ranks) -> tuple[LocatedLayer, OutputLayer]:
+def _prepare(
+    options: argparse.Namespace, ranks: Ranks
+) -> tuple[LocatedLayer, OutputLayer, ClassFilter | None]:
     if ranks.first and not ranks.alone:
         _require_outputs(options)
-    filter_of(options)
+    chosen = filter_of(options)
     device = require_usable(options)["device"]
     located = locate(options.file, options)
+    if ranks.first:
+        require_apart(_targets(options), located.files_read, options.file)
+        chosen = filter_on(chosen, located.names)
     layer = located.load()
-    return located, layer if device is None else layer.to(device)
-
-
-def _tell(
-    report: Report, layer: OutputLayer, located: LocatedLayer, options: argparse.Namespace
-) -> None:
-    from unarg_callback.reports.told import told
-
-    listed = told(report, filter_of(options))
-    # Standard output belongs to the JSON where it was asked for there.
-    stream = sys.stderr if options.json == _TO_STDOUT else sys.stdout
-    failed: UsageError | None = None
-    # Neither a file that can't be written, nor a full terminal, nor somebody who interrupts what
-    # is left to do costs the other its result.
-    try:
-        _save(report, listed, layer, located, options)
-    except UsageError as cause:
-        failed = cause
-    finally:
-        if not options.quiet:
-            write(stream, f"{located.describe()}\n{listed.table(options.limit)}")
-    if not options.quiet:
-        for text in _further(report, listed, layer, options):
-            write(stream, f"\n{text}")
-    if failed is not None:
-        raise failed
-
-
-def _further(
-    report: Report, listed: Report, layer: OutputLayer, options: argparse.Namespace
-) -> Iterator[str]:
-    """What was asked of each class besides, in words."""
-    from unarg_callback.margins import verify_margin
-    from unarg_callback.top_k import verify_top_k
-
-    common = {"time_limit": options.time_limit, "progress": shows_progress(options)}
-    if options.top_k is not None:
-        top = verify_top_k(layer, options.top_k, options.domain, report=report, **common)
-        yield replace(top, argmax=listed).table(options.limit)
     if options.min_lead is not None:
-        margin = verify_margin(layer, options.min_lead, options.domain, report=report, **common)
-        yield replace(margin, argmax=listed).table(options.limit)
+        from unarg_callback.geometry.domain import Domain
+        from unarg_callback.margins import least_asked, require_above
+
+        require_above(options.min_lead, least_asked(layer, Domain.parse(options.domain)))
+    return located, layer if device is None else layer.to(device), chosen
 
 
-def _require_outputs(options: argparse.Namespace) -> None:
+def _targets(options: argparse.Namespace) -> dict[str, Path]:
     targets: dict[str, Path] = {}
-    if options.json is not None and options.json != _TO_STDOUT:
+    if options.json is not None and options.json != TO_STDOUT:
         targets["--json"] = Path(options.json)
     if options.proofs is not None:
         named = Path(options.proofs)
-        whole = named.suffix == ".npz" or not named.name
-        targets["--proofs"] = named if whole else named.with_name(named.name + ".npz")
-    require_outputs({**targets, **report_targets(options)}, (options.file, options.labels))
+        # Such a name is refused as it is, and gets no ending.
+        other = os.path.exists(named) and not os.path.isfile(named)
+        refused = other or not named.name or str(named) == TO_STDOUT
+        complete = refused or named.suffix == ".npz"
+        targets["--proofs"] = named if complete else named.with_name(named.name + ".npz")
+    return {**targets, **report_targets(options)}
 
 
-def _save(
-    report: Report,
-    listed: Report,
-    layer: OutputLayer,
-    located: LocatedLayer,
-    options: argparse.Namespace,
-) -> None:
-    problems = []
-    try:
-        if options.json == _TO_STDOUT:
-            write(sys.stdout, listed.to_json())
-        elif options.json is not None:
-            listed.to_json(options.json)
-    except OSError as cause:
-        problems.append(f"--json {options.json} ({cause.strerror or cause})")
-    try:
-        if options.proofs is not None:
-            report.save_proofs(options.proofs)
-    except OSError as cause:
-        problems.append(f"--proofs {options.proofs} ({cause.strerror or cause})")
-    problems += write_reports(report, layer, located, options, progress=shows_progress(options))
-    if problems:
+def _require_outputs(options: argparse.Namespace) -> None:
+    if options.json == TO_STDOUT and sys.stdout is None:
+        raise UsageError("--json - can't be written: standard output is closed; expected it open")
+    given = [name for name in _FURTHER if getattr(options, name) is not None]
+    asked = [f"--{name.replace('_', '-')}" for name in given]
+    if asked and options.quiet and not any(getattr(options, name) for name in _TELLING):
         raise UsageError(
-            f"the check is done, but writing failed: {', '.join(problems)}; free space or choose "
-            "another place, and run it again"
+            f"what {' and '.join(asked)} would find is told nowhere with --quiet; expected one of "
+            f"{', '.join(f'--{name}' for name in _TELLING)}, or no --quiet"
         )
+    require_outputs(_targets(options), (options.file, options.labels))
 
 
 def _from_two(text: str) -> int:
-    number = count(text)
-    if number < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 2")
-    return number
+    return whole(text, 2)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from unarg_callback.commands.check_options import add_check_options, require_usable
 from unarg_callback.commands.layer_options import FORMATS, add_layer_options, count, locate
-from unarg_callback.commands.report_options import add_filter_options, filter_of
+from unarg_callback.commands.report_options import add_filter_options, filter_of, filter_on
 from unarg_callback.commands.terminal import shows_progress, write
 from unarg_callback.errors import UnargError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from unarg_callback.checkpoints import LocatedLayer
     from unarg_callback.class_filter import ClassFilter
+    from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.reports.comparison import Comparison
 
 _RAN, _FOUND = 0, 1
@@ -73,6 +74,7 @@ def run(options: argparse.Namespace, ranks: Any = None) -> int:
     settings = require_usable(options)
     first = locate(options.file, options)
     second = locate(options.second, _of_second(options))
+    chosen = filter_on(chosen, first.names, second.names)
     found = _checked(first, second, options, settings, ranks)
     if not options.quiet:
         told = text(found, first.describe(), second.describe(), options.limit, chosen)
@@ -117,7 +119,7 @@ def _checked(
             f"{Path(options.second).name} {second.classes}, and not both have names to compare "
             "them by; give --labels, and --labels-b for the second"
         )
-    one, other = first.load(), second.load()
+    one, other = _loaded(options.file, first), _loaded(options.second, second)
     verifier = IncrementalVerifier(options.domain, ranks=ranks, **settings)
     reports = []
     for letter, layer in (("A", one), ("B", other)):
@@ -126,6 +128,18 @@ def _checked(
         reports.append(verifier.update(layer, time_limit=options.time_limit))
     before, after = reports
     return compare(before, after, one, other)
+
+
+def _loaded(file: str, located: LocatedLayer) -> OutputLayer:
+    """The layer; what is wrong with it is told with the file."""
+    try:
+        layer = located.load()
+        layer.require_plain_values()
+    except UnargError as cause:
+        problem = str(cause)
+        told = problem if file in problem else f"{file}: {problem}"
+        raise type(cause)(told) from cause
+    return layer
 
 
 def text(

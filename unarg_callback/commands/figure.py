@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unarg_callback.commands.layer_options import add_layer_options, count, locate
-from unarg_callback.commands.outputs import require_outputs
+from unarg_callback.commands.outputs import require_apart, require_outputs
 from unarg_callback.commands.terminal import write
 from unarg_callback.commands.values import positive
 from unarg_callback.errors import UnargError
@@ -25,6 +25,11 @@ _KINDS = {
     "bars": "unargmaxable classes of several reports of `unarg check --json` (Figure 6)",
 }
 _ENDINGS = (".png", ".svg", ".pdf")
+_LARGEST_RADIUS = 1e100
+_TOO_FAR = (
+    "the layer can't be drawn: numbers are too large or too small for a picture; expected rows, "
+    "biases and --radius whose products are far from the limits of float64"
+)
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -53,7 +58,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     group.add_argument(
         "--radius",
-        type=positive,
+        type=_radius,
         metavar="R",
         help="half the width of the plane (default: all shows)",
     )
@@ -75,13 +80,17 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
     if options.out.suffix.lower() not in _ENDINGS:
         raise FigureError(f"--out is {options.out}; expected it to end in .png, .svg or .pdf")
     require_outputs({"--out": options.out}, options.files)
+    drawn = _draw(options)
     try:
-        write(sys.stdout, str(save(_draw(options), options.out)))
+        save(drawn, options.out)
     except OSError as cause:
         raise FigureError(
             f"{options.out} can't be written ({cause.strerror or cause}); expected a file in a "
             "folder that exists and is writable"
         ) from cause
+    except (ArithmeticError, ValueError) as cause:
+        raise FigureError(_TOO_FAR) from cause
+    write(sys.stdout, str(options.out))
     return 0
 
 
@@ -101,23 +110,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _radius(text: str) -> float:
+    value = positive(text)
+    if not 1 / _LARGEST_RADIUS <= value <= _LARGEST_RADIUS:
+        raise argparse.ArgumentTypeError(
+            f"{text[:30]!r} is not between {1 / _LARGEST_RADIUS:g} and {_LARGEST_RADIUS:g}"
+        )
+    return value
+
+
 def _draw(options: argparse.Namespace) -> Any:
     if options.kind == "bars":
         from unarg_callback.figures.bars import draw_bars, read_bars
 
         return draw_bars(read_bars(options.files))
-    layer = locate(options.files[0], options).load()
+    located = locate(options.files[0], options)
+    require_apart({"--out": options.out}, located.files_read)
+    layer = located.load()
     if options.kind == "steps":
         return _steps(layer, options)
+    import numpy as np
+
+    from unarg_callback.figures.canvas import FigureError
     from unarg_callback.figures.plane import draw_braid, draw_hull, draw_regions
 
     weight = layer.weight[layer.active].double().cpu().numpy()
     bias = None if layer.bias is None else layer.bias[layer.active].double().cpu().numpy()
     names = None if layer.names is None else [layer.names[i] for i in layer.active.tolist()]
-    if options.kind == "hull":
-        return draw_hull(weight, names)
-    draw = draw_regions if options.kind == "regions" else draw_braid
-    return draw(weight, bias, names, options.radius)
+    try:
+        # What overflows would draw nothing, or fail deep in matplotlib.
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            if options.kind == "hull":
+                return draw_hull(weight, names)
+            draw = draw_regions if options.kind == "regions" else draw_braid
+            return draw(weight, bias, names, options.radius)
+    except UnargError:
+        raise
+    except (ArithmeticError, ValueError) as cause:
+        raise FigureError(_TOO_FAR) from cause
 
 
 def _steps(layer: OutputLayer, options: argparse.Namespace) -> Any:

@@ -7,10 +7,17 @@ import math
 import sys
 from typing import Any
 
+from unarg_callback.commands.outputs import UsageError
 from unarg_callback.commands.terminal import write
 
 _DIGITS = 40
 """Longer numbers are rounded, unless all digits are asked for."""
+_MOST_CLASSES, _MOST_WRITTEN = 500_000, 100_000
+"""C: more take minutes, as C! alone has millions of digits; and more with all digits."""
+_MOST_CELLS, _MOST_CELLS_WRITTEN = 250_000, 10_000
+"""Of a table, and of one with all digits."""
+_BY_SUMS, _BY_STEPS = 3e14, 5e11
+"""What a third of a minute allows of d^4 log2(C)^2, and of C d^2 log2(C): the two ways to count."""
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -37,11 +44,43 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
     """Print what was asked for; the exit status is 0.
 
     Raises:
-        UnargError: C or d isn't in range.
+        UnargError: C or d isn't in range, or it would take too long.
     """
+    _require_feasible(options)
     told = text(options.classes, options.features, table=options.table, digits=options.digits)
     write(sys.stdout, told)
     return 0
+
+
+def _require_feasible(options: argparse.Namespace) -> None:
+    """Refuse what takes longer than a minute or so, or more memory than there may be."""
+    classes, features = options.classes, options.features
+    cells, digits = classes * features, " with --digits" if options.digits else ""
+    most_cells = _MOST_CELLS_WRITTEN if options.digits else _MOST_CELLS
+    if options.table and cells > most_cells:
+        raise UsageError(
+            f"--table of {_short(classes)} x {_short(features)} has {_short(cells)} numbers; "
+            f"expected C times d of at most {most_cells:,}{digits}"
+        )
+    most_classes = _MOST_WRITTEN if options.digits else _MOST_CLASSES
+    if classes > most_classes:
+        raise UsageError(
+            f"C is {_short(classes)}; expected at most {most_classes:,}{digits}, as C! takes too "
+            "long to count beyond"
+        )
+    if options.table or features >= classes - 1:  # Then all rankings are in reach.
+        return
+    exponent = math.log2(classes)
+    most = int(max((_BY_SUMS / exponent**2) ** 0.25, (_BY_STEPS / classes / exponent) ** 0.5))
+    if features > most:
+        raise UsageError(
+            f"d is {features:,}; expected at most {most:,} for {classes:,} classes, or "
+            f"{classes - 1:,} and more, where all rankings are in reach: others take too long"
+        )
+
+
+def _short(number: int) -> str:
+    return f"{number:,}" if abs(number) < 10**12 else written(number) if number > 0 else "negative"
 
 
 def text(classes: int, features: int, *, table: bool = False, digits: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
     Raises:
         UnargError: a file can't be read, or the proofs are of another layer or domain.
     """
+    _require_regular(options.proofs)
     located = locate(options.file, options)
     arrays, summary = _examine(options, located)
     if not options.quiet:
@@ -55,6 +57,18 @@ def run(options: argparse.Namespace, ranks: object = None) -> int:
         return _HOLD
     write(sys.stderr, _wrong(summary, located.names))
     return _WRONG
+
+
+def _require_regular(proofs: str) -> None:
+    """Refuse a pipe or a device, which may never end."""
+    try:
+        other = os.path.exists(proofs) and not os.path.isfile(proofs)
+    except ValueError:  # A name that no file can have.
+        return
+    if other:
+        raise UnargError(
+            f"{proofs} is not a regular file; expected an .npz from unarg check --proofs"
+        )
 
 
 def _examine(options: argparse.Namespace, located: LocatedLayer) -> tuple[dict[str, Any], Summary]:

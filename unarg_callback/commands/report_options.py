@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unarg_callback.commands.deadline import time_out
+from unarg_callback.commands.outputs import UsageError
 from unarg_callback.commands.terminal import write
 from unarg_callback.files import replacing
 
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from unarg_callback.class_filter import ClassFilter
     from unarg_callback.geometry.layer import OutputLayer
     from unarg_callback.report import Report
+    from unarg_callback.reports.answers import Answers
     from unarg_callback.reports.data import ReportData
 
 _FORMS = ("html", "markdown", "tsv")
+_MOST_FILTERING = 5.0
+"""Seconds for a class filter, which takes less than one on any real vocabulary."""
 _SECONDS = 10.0
 """For finding the lowest best leads; more where the check took longer."""
 
@@ -72,6 +77,35 @@ def filter_of(options: argparse.Namespace) -> ClassFilter | None:
     return chosen or None
 
 
+def filter_on(
+    chosen: ClassFilter | None, *vocabularies: tuple[str, ...] | None
+) -> ClassFilter | None:
+    """The filter, tried on all names that it will see: before the work that it is for.
+
+    Args:
+        chosen: the filter, or None.
+        vocabularies: names of the classes of each layer, or None for a layer without.
+
+    Raises:
+        UnargError: it takes too long.
+    """
+    for names in vocabularies:
+        if chosen is None or names is None:
+            continue
+        try:
+            with time_out(_MOST_FILTERING):
+                chosen = chosen.on(names)
+        except TimeoutError as cause:
+            pattern = chosen.pattern
+            what = "the class filter" if pattern is None else f"--keep-regex {pattern!r}"
+            raise UsageError(
+                f"{what} took more than {_MOST_FILTERING:g} seconds on {len(names):,} names; "
+                "expected one that is quick: a repetition within a repetition, as in (a+)+, tries "
+                "every way to divide a name"
+            ) from cause
+    return chosen
+
+
 def report_targets(options: argparse.Namespace) -> dict[str, Path]:
     """The files that :func:`write_reports` would write, by option.
 
@@ -88,6 +122,9 @@ def write_reports(
     located: LocatedLayer,
     options: argparse.Namespace,
     *,
+    chosen: ClassFilter | None = None,
+    answers: Answers | None = None,
+    closely: bool = True,
     progress: bool = False,
 ) -> list[str]:
     """Write the reports that were asked for; one that fails doesn't keep the others from it.
@@ -97,6 +134,9 @@ def write_reports(
         layer: that was checked.
         located: the layer's file.
         options: with what :func:`add_report_options` added.
+        chosen: which classes to tell about, if the options' filter has been asked already.
+        answers: what else was asked of each class.
+        closely: look for the lowest best leads, where a report lists them.
         progress: say on stderr what takes a while.
 
     Returns:
@@ -114,16 +154,17 @@ def write_reports(
     }
     source = located.describe().splitlines()
     # A table of tabs doesn't list the nearest.
-    closely, most = set(targets) != {"--tsv"}, max(_SECONDS, report.seconds)
+    closely, most = closely and set(targets) != {"--tsv"}, max(_SECONDS, report.seconds)
     if progress and closely:
         write(sys.stderr, f"looking for the lowest best leads, for at most {most:.0f} seconds ...")
     data = report_data(
         report,
         located.file.path.name,
         source,
-        filter_of(options),
+        chosen or filter_of(options),
         layer=layer if closely else None,
         seconds=most,
+        answers=answers,
     )
     problems = []
     for option, target in targets.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unarg_callback.commands.check_options import add_check_options, require_usable
 from unarg_callback.commands.layer_options import FORMATS, add_layer_options, locate
-from unarg_callback.commands.report_options import add_filter_options, filter_of
+from unarg_callback.commands.report_options import add_filter_options, filter_of, filter_on
 from unarg_callback.commands.terminal import one_line, shows_progress, write
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def summarise(
     settings = require_usable(options)
     rows, nameless, failed, hit = [], [], False, False
     try:
-        for name, report in _reports(options, settings, ranks):
-            rows.append(summary_row(name, report, chosen))
+        for name, report, known in _reports(options, settings, ranks, chosen):
+            rows.append(summary_row(name, report, known))
             if isinstance(report, Exception):
                 failed = True
                 if not printed:
@@ -114,19 +114,21 @@ def _told(
 
 
 def _reports(
-    options: argparse.Namespace, settings: dict[str, Any], ranks: Any
-) -> Iterator[tuple[str, Report | Exception]]:
-    """Each model's name with its report, or with what went wrong."""
+    options: argparse.Namespace, settings: dict[str, Any], ranks: Any, chosen: ClassFilter | None
+) -> Iterator[tuple[str, Report | Exception, ClassFilter | None]]:
+    """Each model's name with its report, or with what went wrong, and whom to tell about."""
     from unarg_callback.distributed.ranks import Ranks
     from unarg_callback.verification import verify
 
     together = ranks or Ranks()
 
-    def checked(file: str) -> Report:
-        layer = locate(file, options).load()
+    def checked(file: str) -> tuple[Report, ClassFilter | None]:
+        located = locate(file, options)
+        known = filter_on(chosen, located.names)
+        layer = located.load()
         if settings["device"] is not None:
             layer = layer.to(settings["device"])
-        return verify(
+        report = verify(
             layer,
             options.domain,
             patience=settings["patience"],
@@ -134,16 +136,17 @@ def _reports(
             progress=shows_progress(options),
             ranks=together,
         )
+        return report, known
 
     for file, name in zip(options.files, names_of(options.files), strict=True):
         if shows_progress(options):
             write(sys.stderr, f"{name} ...")
-        result: Report | Exception
         try:
-            result = together.together(partial(checked, file))
+            result, known = together.together(partial(checked, file))
         except Exception as cause:  # Whatever it is, the other files have to get their rows.
-            result = cause
-        yield name, result
+            yield name, cause, None
+        else:
+            yield name, result, known
 
 
 def names_of(files: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unarg_callback.errors import LayerError
 from unarg_callback.figures.canvas import COLOURS, FAINT, INK, canvas, colour, names_of, styled
 from unarg_callback.rankings.counts import feasible_rankings
 from unarg_callback.rankings.plane import Cell, Floats, cells, plane_of, reach_of, wins
@@ -19,6 +20,8 @@ _LABELLED = 12
 """Classes above which their names would hide the picture."""
 _RANKED = 4
 """Classes above which regions are too many to write their rankings in them."""
+_MOST_RANKED, _MOST_REACHED, _MOST_REGIONS = 20, 100, 5000
+"""Classes above which all rankings, how far the regions reach, or the regions take minutes."""
 _ROOM = 0.062
 """How far a region's middle must be from its sides to be written in, in half widths."""
 _SEEN_IN_SPACE = 4
@@ -48,9 +51,12 @@ def draw_regions(
         A matplotlib Figure.
 
     Raises:
-        LayerError: there are not two features.
+        LayerError: there are not two features, or too many classes.
     """
     weight, bias = plane_of(weight, bias)
+    _require_few(len(weight), _MOST_REGIONS, "")
+    if radius is None and bias.any():
+        _require_few(len(weight), _MOST_REACHED, " where no radius is given")
     radius = (reach_of(weight, bias) if bias.any() else 1.0) if radius is None else radius
     names = names_of(len(weight), names)
     regions = wins(weight, bias, radius)
@@ -135,6 +141,14 @@ def draw_hull(weight: Floats, names: Sequence[str] | None = None) -> Any:
         return figure
 
 
+def _require_few(classes: int, most: int, when: str) -> None:
+    if classes > most:
+        raise LayerError(
+            f"the layer has {classes:,} classes; expected at most {most:,}{when}: the work grows "
+            "with a high power of their number"
+        )
+
+
 def hull(points: Floats) -> list[int]:
     """Ids of the corners of the convex hull of (n, 2) points, in order; of equal points the first.
 
@@ -176,9 +190,10 @@ def draw_braid(
         A matplotlib Figure.
 
     Raises:
-        LayerError: there are not two features.
+        LayerError: there are not two features, or too many classes.
     """
     weight, offset = plane_of(weight, bias)
+    _require_few(len(weight), _MOST_RANKED, " whose rankings are drawn")
     names = names_of(len(weight), names)
     with styled():
         shown = [(False, offset * 0)] + ([(True, offset)] if bias is not None else [])

@@ -81,7 +81,7 @@ class Ends:
 
         Masked classes have a bias like -1e9 or the lowest number of float32, beside which all other
         logits and their leads look like nothing. Over a box, with m the middle of the columns, no
-        logit ``(w_i - m).x`` exceeds ``R = sum_k max_i |w_i - m|_k max_x |x_k|`` in size. So a class
+        logit ``(w_i - m).x`` exceeds ``R = sum_k max_i |w_i - m|_k max_x |x_k|`` in size. A class
         with a bias below ``floor = max_i b_i - 2.2 R - 2 min_lead`` loses to the one with the
         highest everywhere, by 0.2 R and ``2 min_lead`` at least, even if ``floor`` were its bias.
         Taking that for its bias keeps every verdict: other leads stay or get smaller, by nothing

@@ -21,8 +21,8 @@ import math
 
 from unarg_callback.errors import UnargError
 
-_MANY = 8
-"""Classes a feature above which power sums are faster."""
+_MANY = 300
+"""Power sums are faster where d^2 log2(C) is below this many times C, as measured."""
 
 
 def feasible_rankings(classes: int, features: int, *, bias: bool = False) -> int:
@@ -65,15 +65,23 @@ def table_of_rankings(classes: int, features: int, *, bias: bool = False) -> lis
     >>> table_of_rankings(4, 3)
     [[2, 2, 2], [2, 6, 6], [2, 12, 24]]
     """
-    return [
-        [feasible_rankings(c, d, bias=bias) for d in range(1, features + 1)]
-        for c in range(2, classes + 1)
-    ]
+    _whole(classes, "classes", 1)
+    _whole(features, "features", 0)
+    terms, rows = [1] + [0] * features, []
+    for factor in range(1, classes):
+        for k in range(min(features, factor), 0, -1):
+            terms[k] += factor * terms[k - 1]
+        # Sums up to each k; without bias of every second one, until all rankings are in reach.
+        sums, step = list(terms), 1 if bias else 2
+        for k in range(step, len(sums)):
+            sums[k] += sums[k - step]
+        rows.append(sums[1:] if bias else [2 * one for one in sums[:-1]])
+    return rows
 
 
 def _stirling(classes: int, most: int) -> list[int]:
     """``|s(C, C - k)|`` for k from 0 to ``most``: the coefficients of (1 + x) ... (1 + (C-1) x)."""
-    if most * _MANY < classes:
+    if most * most * classes.bit_length() < _MANY * classes:
         return _from_power_sums(classes, most)
     terms = [1] + [0] * most
     for factor in range(1, classes):

@@ -14,6 +14,7 @@ from unarg_callback.dashboards.tables import visible
 from unarg_callback.geometry.layer import OutputLayer
 from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report, printable
+from unarg_callback.reports.answers import Answers
 from unarg_callback.reports.nearest import Nearest, nearest, nearest_as_found
 
 _LONGEST_TITLE = 120
@@ -65,6 +66,7 @@ class ReportData:
         undecided: classes with no proof, by id.
         nearest: argmaxable classes with the lowest best leads, the lowest first.
         closest: what is known of their best leads, and of the leads of others.
+        answers: what else was asked of each class.
     """
 
     title: str
@@ -77,6 +79,7 @@ class ReportData:
     undecided: tuple[Row, ...]
     nearest: tuple[Row, ...]
     closest: Nearest
+    answers: Answers = Answers()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -176,6 +179,7 @@ def report_data(
     *,
     layer: OutputLayer | None = None,
     seconds: float | None = None,
+    answers: Answers | None = None,
 ) -> ReportData:
     """What to tell of a check.
 
@@ -186,6 +190,7 @@ def report_data(
         chosen: which classes to tell about; where they have no names, all of them.
         layer: that was checked, to find the lowest best leads; None to list leads as found.
         seconds: for finding them; None for no limit.
+        answers: what else was asked of each class.
     """
     chosen = chosen or None
     kept = kept_classes(report, chosen)
@@ -216,6 +221,7 @@ def report_data(
             )
         ),
         closest=closest,
+        answers=answers or Answers(),
     )
 
 

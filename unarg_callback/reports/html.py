@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unarg_callback.dashboards.tables import visible
 from unarg_callback.geometry.proof import Status
+from unarg_callback.reports.answers import Section
 from unarg_callback.reports.charts import Dots, histogram, scatter
 from unarg_callback.reports.data import ReportData, Row, domain_text, figure
 
@@ -50,6 +53,7 @@ def to_html(data: ReportData) -> str:
             _section("duplicates", _duplicates(data)),
             _section("undecided", _undecided(data)),
             _section("nearest", _nearest(data)),
+            *(_answer(data, n, one) for n, one in enumerate(data.answers.sections(data.kept))),
             '<section id="charts"><h2>How hard each class was</h2>' + _steps(data) + "</section>",
             '<section id="leads"><h2>How far classes lead</h2>' + _leads(data) + "</section>",
             '<section id="proofs"><h2>Domain and proofs</h2>' + _proofs(data) + "</section>",
@@ -83,6 +87,7 @@ def _header(data: ReportData, title: str) -> str:
         for kind, _ in shown
         if counts[kind]
     )
+    answers = data.answers.sections(data.kept)
     links = "".join(
         f'<a href="#{name}">{heading}</a>'
         for name, heading in (
@@ -90,6 +95,7 @@ def _header(data: ReportData, title: str) -> str:
             ("duplicates", "Duplicates"),
             *([("undecided", "Undecided")] if data.undecided else []),
             ("nearest", "Nearest"),
+            *((f"answer{n}", escape(s.heading)) for n, s in enumerate(answers)),
             ("charts", "Steps"),
             ("leads", "Leads"),
             ("proofs", "Domain and proofs"),
@@ -144,6 +150,24 @@ def _nearest(data: ReportData) -> str:
     return _table(data, "nearest", data.nearest, text)
 
 
+def _answer(data: ReportData, number: int, section: Section) -> str:
+    names = data.report.names
+    number_or_word = "n" if section.rows and not isinstance(section.rows[0][1], str) else ""
+    heads = [("class", "n"), *([] if names is None else [("name", "")])]
+    heads.append((section.column, number_or_word))
+    body = []
+    for index, cell in section.rows:
+        name = "" if names is None else f"<td><bdi>{escape(visible(names[index]))}</bdi>"
+        shown = cell if isinstance(cell, str) else figure(cell)
+        body.append(f"<tr><td>{index}{name}<td>{shown}")
+    heading = escape(section.heading)
+    content = _rows(heading, names is not None, heads, body) if body else ""
+    return (
+        f'<section id="answer{number}"><h2>{heading}</h2><p>{escape(section.note)}</p>{content}'
+        "</section>"
+    )
+
+
 def _table(data: ReportData, name: str, rows: tuple[Row, ...], text: str) -> str:
     named, ranged = data.report.names is not None, math.isfinite(data.report.scale)
     heads = [("class", "n"), *([("name", "")] if named else [])]
@@ -157,18 +181,22 @@ def _table(data: ReportData, name: str, rows: tuple[Row, ...], text: str) -> str
     if name != "nearest":
         heads.append(("equals" if name == "duplicates" else "beaten by", ""))
     heads.append(("steps", "n w"))
+    body = [_cells(row, name, named, bounded, ranged, deepened) for row in rows]
+    return f"<p>{escape(text)}</p>{_rows(_HEADINGS[name], named, heads, body)}"
+
+
+def _rows(heading: str, named: bool, heads: Sequence[tuple[str, str]], body: Sequence[str]) -> str:
+    """A table that can be searched and sorted; all is escaped already."""
     head = "".join(f'<th class="{kind}">{label}' for label, kind in heads)
     # Rows are many: what holds for a column is said once, by its number.
     kinds = [f"{kind}{at}" for at, (_, every) in enumerate(heads, 1) for kind in every.split()]
     columns = " ".join(kinds)
-    body = "".join(_cells(row, name, named, bounded, ranged, deepened) for row in rows)
     return (
-        f"<p>{escape(text)}</p>"
         f'<div class="find" hidden><label>Search <input type="search" '
         f'placeholder="{"name or class" if named else "class"}"></label>'
-        f'<output>{len(rows):,} classes</output></div><div class="rows" tabindex="0" role="region" '
-        f'aria-label="{_HEADINGS[name]}"><table class="{columns}"><thead><tr>{head}'
-        f"<tbody>{body}</table></div>"
+        f'<output>{len(body):,} classes</output></div><div class="rows" tabindex="0" role="region" '
+        f'aria-label="{heading}"><table class="{columns}"><thead><tr>{head}'
+        f"<tbody>{''.join(body)}</table></div>"
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from unarg_callback.dashboards.tables import visible
 from unarg_callback.geometry.proof import Status
+from unarg_callback.reports.answers import Section
 from unarg_callback.reports.data import ReportData, Row, figure
 
 MOST_ROWS = 100
@@ -47,6 +49,11 @@ def to_markdown(data: ReportData, limit: int = MOST_ROWS) -> str:
         if rows:
             parts += [f"## {heading}", *_paragraphs([note]), _classes(data, rows[:limit])]
             parts += [f"and {len(rows) - limit:,} more"] if len(rows) > limit else []
+    for section in data.answers.sections(data.kept):
+        parts += [f"## {escaped(section.heading)}", *_paragraphs([section.note])]
+        parts += [_answer(data, section, limit)] if section.rows else []
+        more = len(section.rows) - limit
+        parts += [f"and {more:,} more"] if more > 0 else []
     facts = [*data.source, f"{data.problem}.", f"Leads count above {report.min_lead:.3g}."]
     facts += [data.proofs, *report.notes, f"The check took {report.seconds:.3g} seconds."]
     parts += ["## Domain and proofs", *_paragraphs(facts)]
@@ -88,6 +95,22 @@ def _classes(data: ReportData, rows: Sequence[Row]) -> str:
                 *((_rival(row),) if beaten else ()),
             )
             for row in rows
+        ],
+    )
+
+
+def _answer(data: ReportData, section: Section, limit: int) -> str:
+    names = data.report.names
+    heads = ["class", *([] if names is None else ["name"]), section.column]
+    return _grid(
+        heads,
+        [
+            (
+                str(index),
+                *([] if names is None else [visible(names[index])]),
+                cell if isinstance(cell, str) else figure(cell),
+            )
+            for index, cell in section.rows[:limit]
         ],
     )
 

@@ -1,4 +1,4 @@
-"""A report whose lists leave out the classes that a filter doesn't keep."""
+"""A report whose lists leave out the classes that a filter doesn't keep, with further answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unarg_callback.class_filter import ClassFilter
 from unarg_callback.geometry.proof import Status
 from unarg_callback.report import Report
+from unarg_callback.reports.answers import Answers
 from unarg_callback.reports.data import counts_of, kept_classes
 
 
@@ -23,12 +24,14 @@ class ToldReport(Report):
     Verdicts, counts and proofs are of all classes; ``notes`` ends with what is listed.
 
     Args:
-        chosen: what is listed.
+        chosen: what is listed; None for all.
         kept: (C,) bool, which classes these are.
+        answers: what else was asked of each class.
     """
 
-    chosen: ClassFilter
+    chosen: ClassFilter | None
     kept: NDArray[np.bool_]
+    answers: Answers
 
     def ids(self, status: Status) -> NDArray[np.int64]:
         """Ids of the classes with a status that are listed, ascending."""
@@ -42,7 +45,9 @@ class ToldReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """As :meth:`Report.to_dict`, with what was chosen, and the counts of that."""
-        chosen = self.chosen
+        chosen, found = self.chosen, {**super().to_dict(), **self.answers.to_dict(self.kept)}
+        if chosen is None:
+            return found
         told = {
             "script": list(chosen.scripts),
             "words": chosen.words,
@@ -50,26 +55,28 @@ class ToldReport(Report):
             "classes": int(self.kept.sum()),
             "counts": counts_of(self, self.kept),
         }
-        return {**super().to_dict(), "filter": told}
+        return {**found, "filter": told}
 
     def _listed(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         return ids[self.kept[ids]]
 
 
-def told(report: Report, chosen: ClassFilter | None) -> Report:
-    """The report, listing only what is chosen; itself where nothing is.
+def told(report: Report, chosen: ClassFilter | None, answers: Answers | None = None) -> Report:
+    """The report, listing only what is chosen; itself where nothing is, and nothing else asked.
 
     Args:
         report: of a check.
         chosen: which classes to list; where they have no names, all of them.
+        answers: what else was asked of each class.
     """
-    if not chosen:
+    if not chosen and answers is None:
         return report
     kept = kept_classes(report, chosen)
     same = {field.name: getattr(report, field.name) for field in fields(Report)}
-    line = textwrap.fill(which_are_listed(report, chosen, kept), 80, break_long_words=False)
-    same["notes"] = (*report.notes, line)
-    return ToldReport(**same, chosen=chosen, kept=kept)
+    if chosen:
+        line = textwrap.fill(which_are_listed(report, chosen, kept), 80, break_long_words=False)
+        same["notes"] = (*report.notes, line)
+    return ToldReport(**same, chosen=chosen or None, kept=kept, answers=answers or Answers())
 
 
 def which_are_listed(report: Report, chosen: ClassFilter, kept: NDArray[np.bool_]) -> str:

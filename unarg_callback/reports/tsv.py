@@ -20,6 +20,8 @@ COLUMNS = (
     "steps",
     "potentially_unargmaxable",
 )
+_FORMULA = re.compile(r"^[=+\-@\uff1d\uff0b\uff0d\uff20]")
+"""How a formula starts, in letters of full width too."""
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
@@ -27,7 +29,9 @@ def to_tsv(data: ReportData) -> str:
     r"""A heading, and a line for every class that is told about.
 
     In names a tab is written ``\t``, a line break ``\n`` or ``\r`` and a backslash ``\\``; other
-    controls, and half surrogate pairs, as Python's escapes. ``lead`` bounds the best lead from
+    characters that can't be seen, such as controls and those that turn the direction of text, as
+    Python's escapes. So is one that would make a spreadsheet take the name for a formula (``=``,
+    ``+``, ``-`` or ``@`` at its start): ``\x3d`` and so on. ``lead`` bounds the best lead from
     below where the class is argmaxable, from above where it is unargmaxable, and is empty else.
 
     Args:
@@ -35,7 +39,8 @@ def to_tsv(data: ReportData) -> str:
     """
     report = data.report
     scale = report.scale if math.isfinite(report.scale) and report.scale else math.nan
-    lines = ["\t".join(COLUMNS)]
+    further = data.answers.columns()
+    lines = ["\t".join((*COLUMNS, *further))]
     for index, kept in enumerate(data.kept.tolist()):
         if not kept:
             continue
@@ -55,6 +60,7 @@ def to_tsv(data: ReportData) -> str:
                     str(twin) if twin >= 0 else "",
                     str(int(report.reflections[index])),
                     str(int(report.potential[index])),
+                    *(words[index] for words in further.values()),
                 )
             )
         )
@@ -62,17 +68,18 @@ def to_tsv(data: ReportData) -> str:
 
 
 def escaped(name: str) -> str:
-    r"""A name without tabs, line breaks and other controls, from which it can be had back.
+    r"""A name without what can't be seen and without formulas, from which it can be had back.
 
-    >>> escaped("a\tb\\"), escaped("\x1b[0m")
-    ('a\\tb\\\\', '\\x1b[0m')
+    >>> escaped("a\tb\\"), escaped("\x1b[0m"), escaped("=1-1")
+    ('a\\tb\\\\', '\\x1b[0m', '\\x3d1-1')
     """
-    text = re.sub(r"[\\\t\n\r]", lambda match: _ESCAPES[match[0]], name)
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", _code, text)
+    text = "".join(_ESCAPES.get(c) or (c if c.isprintable() else ascii(c)[1:-1]) for c in name)
+    return _FORMULA.sub(_code, text)
 
 
 def _code(match: re.Match[str]) -> str:
-    return ascii(match[0])[1:-1]
+    number = ord(match[0])
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def _number(value: float) -> str:
