@@ -61,6 +61,9 @@ def test_half_of_the_classes_masked() -> None:
     report = verify(OutputLayer(weight, bias))
     assert (report.status[1::2] == expected.status[1::2]).all()
     assert (report.status[masked] == Status.UNARGMAXABLE).all()
+    # Read off, not searched for.
+    assert not report.reflections[masked].any()
+    assert len(set(report.rival[masked].tolist())) == 1
 
 
 def test_a_class_that_is_always_first() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from tests.search import Floats, Stage, random_layer, status_of
 from tests.search.test_simplex import enclosed
-from unarg_callback import Status
+from unarg_callback import OutputLayer, Status, verify
 from unarg_callback.search.batched import BatchedInteriorPoint
 from unarg_callback.search.certify import certifier_of
 from unarg_callback.search.exact import Outcome, Window
@@ -45,10 +45,11 @@ def test_whatever_is_shared_holds(kind: str, domain: str) -> None:
     known = torch.zeros(250, dtype=torch.bool)
     seeds = Neighbours(stage.checker.sweep, stage.frame).of(stage.everyone, known, 60)
     outcomes = way.settle(stage.everyone, seeds, Limits())
-    losers = {o.target for o in outcomes if status_of(stage, o) == Status.UNARGMAXABLE}
-    assert losers
+    losers = verify(OutputLayer(weight, bias), domain).ids(Status.UNARGMAXABLE).tolist()
+    proven = [o for o in outcomes if status_of(stage, o) == Status.UNARGMAXABLE]
+    assert proven
     count = 0
-    for outcome in [o for o in outcomes if o.target in losers][:12]:
+    for outcome in proven[:12]:
         for found in share(stage.checker, outcome, stage.everyone):
             assert found.target in losers
             assert status_of(stage, found) == Status.UNARGMAXABLE

@@ -30,6 +30,8 @@ _CHANGES = re.compile(
     r"(?:weight|bias)_(?:[guv]|bar|orig|mask)$|weight_(?:fake_quant|quantizer|quant)\.)"
 )
 """What, beside a weight, changes it; from the end of the layer's own name on."""
+_COMPUTED = re.compile(r"parametrizations\.(weight|bias)\.|(weight|bias)_(?:[guv]|bar|orig|mask)$")
+"""Of these, what a tensor is computed from, with that tensor's name."""
 _WRAPPED = re.compile(r"(?:^|(?<=\.))(?:linear|to_wrap|original_module|base|wrapped|orig_layer)\.$")
 _WHOLE = re.compile(
     r"base_layer\.weight$|weight_(?:orig|v|bar)$|weight\.original[01]?$|original_module\.weight$|"
@@ -90,7 +92,9 @@ def _has_mask(file: TensorFile, name: str) -> bool:
 def changed_by(file: TensorFile, weight: Entry) -> Entry | None:
     """A tensor beside a weight that the model changes the weight or the bias with, if any.
 
-    Such as the factors that loralib keeps beside a plain ``weight``, or a pruned ``bias``.
+    Such as the factors that loralib keeps beside a plain ``weight``, or a pruned ``bias``. What a
+    parametrised or pruned tensor is computed from changes nothing where the file has the tensor
+    too: modules keep only the parts, so it was saved as it is computed.
     """
     stems = [_stem(weight)]
     if _WRAPPED.search(stems[0]):
@@ -98,7 +102,10 @@ def changed_by(file: TensorFile, weight: Entry) -> Entry | None:
     for entry in file.entries:
         for stem in stems:
             rest = entry.name[len(stem) :]
-            if entry != weight and entry.name.startswith(stem) and _CHANGES.match(rest):
+            if entry == weight or not entry.name.startswith(stem) or not _CHANGES.match(rest):
+                continue
+            computed = _COMPUTED.match(rest)
+            if computed is None or stem + (computed[1] or computed[2]) not in file.by_name:
                 return entry
     return None
 

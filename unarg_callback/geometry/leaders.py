@@ -174,6 +174,10 @@ class LeadEvaluator:
         raised = torch.maximum(self.layer.biases(self._ids(at)), self._bias_floor)
         return (raised - self.bias_middle) / self.unit
 
+    def raised(self, at: Tensor) -> Tensor:
+        """Which of the positions ``at`` have a bias that counts as higher; bool, shaped alike."""
+        return (self.layer.biases(self.active[at.reshape(-1)]) < self._bias_floor).reshape(at.shape)
+
     def leads(self, targets: Tensor, points: Tensor) -> Leads:
         """Lead of each target at its point over all other active classes.
 

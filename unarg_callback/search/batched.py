@@ -165,7 +165,12 @@ class _Queue:
         position = self.alive[at]
         self.offered[position] = bound[at]
         spares = self.certifier.spares
-        weight = _trimmed(problem, at, threshold[at]) if spares else problem.weight[at]
+        weight = problem.weight[at]
+        if spares:
+            # A rival whose bias is taken for a higher one bounds less than it seems, and the best
+            # weights need none.
+            weight = weight.masked_fill(self.checker.sweep.raised(self.working[position]), 0.0)
+            weight = _trimmed(problem, at, weight, threshold[at])
         weight = weight.double() / weight.sum(1, keepdim=True)
         weight, order = weight.topk(int((weight > 0).sum(1).amax()), dim=1)
         support = self.working[position].gather(1, order)
@@ -264,9 +269,8 @@ class _Queue:
         return extended
 
 
-def _trimmed(problem: InteriorPoint, at: Tensor, threshold: Tensor) -> Tensor:
-    """(k, m) weights of the problems at ``at`` with all left out that the bound can spare."""
-    full = problem.weight[at]
+def _trimmed(problem: InteriorPoint, at: Tensor, full: Tensor, threshold: Tensor) -> Tensor:
+    """(k, m) weights for the problems at ``at`` with all left out that the bound can spare."""
     best = full.clone()
     todo = torch.ones(len(at), dtype=torch.bool, device=at.device)
     for trim in _TRIMS:

@@ -101,12 +101,22 @@ class Stages:
             self._twins_known = True
 
     def read_off_twins(self) -> None:
-        """Certify what has an equal row with at least its bias."""
+        """Certify what has an equal row with at least its bias, or loses by its bias alone."""
         self.find_twins()
-        beaten = self.twins.beaten_by >= 0
+        self._certify_by(self.twins.beaten_by)
+        sweep = self.checker.sweep
+        lost = sweep.raised(torch.arange(self.count, device=sweep.device)).cpu()
+        if bool(lost.any()):
+            # Those that Ends.within tells of lose everywhere to the class of the highest bias.
+            highest = int(sweep.biases(slice(None)).argmax())
+            self._certify_by(torch.where(lost, highest, -1))
+
+    def _certify_by(self, beaten_by: Tensor) -> None:
+        """Offer one rival as the certificate of each class: (A,) int64 on the CPU, or -1."""
+        beaten = beaten_by >= 0
         beaten &= torch.isin(torch.arange(self.count), self.todo())
         for targets in beaten.nonzero().squeeze(1).split(_TWINS):
-            supports = self.twins.beaten_by[targets]
+            supports = beaten_by[targets]
             for target, support, bound in self._accepted(targets, supports):
                 rivals = np.array([support], dtype=np.int64)
                 self.outcomes[target] = Outcome(
