@@ -13,11 +13,10 @@ from unarg_callback.distributed.row_checker import RowChecker
 from unarg_callback.geometry.checker import WitnessCheck
 from unarg_callback.search.frame import Frame, frame_of
 from unarg_callback.search.limits import Limits
-from unarg_callback.search.reflect import SearchState, reflection
+from unarg_callback.search.reflect import SearchState, beginning, reflection
 from unarg_callback.search.working_set import exact_cost
 
 _MOST_REFLECTIONS = 100
-_BEYOND_ANY_BOX = 1e6
 _MOST_POINTS = 8192
 _NUMBERS = 2**22
 """Numbers in a block of points, of all ranks together."""
@@ -57,13 +56,9 @@ class RowSearch:
         Args:
             targets: (n,) int64 on the CPU, of this rank.
         """
-        checker, device = self.checker, self.shard.layer.device
-        spread = bool(((checker.low < 0) & (checker.high > 0)).all())
-        for part in targets.split(_CHUNK):
-            points = self.frame.start(checker.sweep.rows(part.to(device)))
-            if spread and not checker.domain.is_free:
-                points = points * _BEYOND_ANY_BOX
-            self.state.point[part.to(device)] = checker.fit(points)
+        device = self.shard.layer.device
+        for part in targets.to(device).split(_CHUNK):
+            self.state.point[part] = beginning(self.checker, self.frame, part)
         self.state.rival[targets] = -1
 
     def search(self, targets: Tensor, *, tried: bool = False) -> None:

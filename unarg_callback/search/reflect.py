@@ -23,6 +23,7 @@ from unarg_callback.geometry.rounding import plain_arithmetic
 from unarg_callback.search.frame import Frame, raw_frame
 from unarg_callback.search.limits import Limits
 
+_BEYOND_ANY_BOX = 1e6
 _SWEEP = 8192
 """Classes between two looks at the clock."""
 
@@ -87,6 +88,22 @@ class SearchState:
             self.lead[winner] = found.rival_lead[at].cpu()
             self.point[winner] = points[at]
         return int(self.proven.sum()) - before
+
+
+def beginning(checker: Checker, frame: Frame, targets: Tensor) -> Tensor:
+    """(n, d) in the sweep's dtype, where the search begins: at the whitened rows.
+
+    Args:
+        checker: holds the rows.
+        frame: whitens.
+        targets: (n,) int64.
+    """
+    points = frame.start(checker.sweep.rows(targets))
+    around = bool(((checker.low < 0) & (checker.high > 0)).all())
+    if around and not checker.domain.is_free:
+        # Out to the boundary of the box, where biases count least.
+        points = points * _BEYOND_ANY_BOX
+    return checker.fit(points)
 
 
 def reflect(

@@ -18,7 +18,7 @@ from unarg_callback.search.deepen import deepen
 from unarg_callback.search.exact import Outcome
 from unarg_callback.search.frame import Frame, whitening_frame
 from unarg_callback.search.limits import Limits
-from unarg_callback.search.reflect import SearchState, braid_reflect
+from unarg_callback.search.reflect import SearchState, beginning, braid_reflect
 from unarg_callback.search.resolve import slim
 from unarg_callback.search.settle import ExactName, settle
 from unarg_callback.search.twins import Twins, find_twins
@@ -27,7 +27,6 @@ from unarg_callback.search.working_set import Neighbours, exact_cost
 _MOST_REFLECTIONS = 100
 _TWINS = 1024
 _STARTS = 4096
-_BEYOND_ANY_BOX = 1e6
 
 
 class Stages:
@@ -153,12 +152,7 @@ class Stages:
 
     def beginning(self, targets: Tensor) -> Tensor:
         """(n, d) in the sweep's dtype, where the search for (n,) targets on the CPU begins."""
-        low, high = self.checker.low, self.checker.high
-        points = self.frame.start(self.checker.sweep.rows(targets.to(self.checker.layer.device)))
-        if bool(((low < 0) & (high > 0)).all()) and not self.checker.domain.is_free:
-            # Out to the boundary of the box, where biases count least.
-            points = points * _BEYOND_ANY_BOX
-        return self.checker.fit(points)
+        return beginning(self.checker, self.frame, targets.to(self.checker.layer.device))
 
     def search(
         self,
